@@ -1,9 +1,11 @@
 #include "mtrain/chat/omissions.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -47,6 +49,64 @@ bool is_written(const Text& text, const Text& part) {
        at = text.bytes.find(part.bytes, at + 1))
     if (part.bytes.empty() || text.origins[at] == part.origins[0]) return true;
   return false;
+}
+
+/// The bytes that the template wrote of each message, in order.
+std::vector<std::string> written_by_message(const Text& text, size_t messages) {
+  std::vector<std::string> out(std::min<size_t>(messages, kLastMessage));
+  for (size_t begin = 0, end = 0; begin < text.bytes.size(); begin = end) {
+    const Origin origin = text.origins[begin];
+    while (end < text.bytes.size() && text.origins[end] == origin) ++end;
+    if (origin != kTemplate && origin <= out.size())
+      out[origin - 1u].append(text.bytes, begin, end - begin);
+  }
+  return out;
+}
+
+/// The text of a content that every template has to write: without the space around it, and without
+/// the reasoning before it, which many templates remove from earlier turns.
+std::string_view needed_part(std::string_view content, bool is_assistant) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r", kEndOfReasoning = "</think>";
+  if (const size_t end = content.rfind(kEndOfReasoning);
+      is_assistant && end != std::string_view::npos)
+    content.remove_prefix(end + kEndOfReasoning.size());
+  const size_t begin = content.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return content.substr(begin, content.find_last_not_of(kSpace) + 1 - begin);
+}
+
+/// The longest run of letters and digits, which escapes for HTML or JSON do not change.
+std::string_view longest_word(std::string_view text) {
+  std::string_view out;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    for (end = begin; end < text.size(); ++end) {
+      const auto byte = static_cast<unsigned char>(text[end]);
+      if (byte < 0x80 && !std::isalnum(byte)) break;
+    }
+    if (end - begin > out.size()) out = text.substr(begin, end - begin);
+  }
+  return out;
+}
+
+/// True when a content is in the bytes that were written of its message. A filter may have changed
+/// it. Then any of these bytes suffices, except in a message whose other texts, such as calls, have
+/// the same origin: there a word of the content must be among them.
+bool is_content_written(std::string_view content, const std::string& written, bool is_alone) {
+  if (content.empty() || written.find(content) != std::string::npos) return true;
+  return is_alone ? !needed_part(written, false).empty()
+                  : written.find(longest_word(content)) != std::string::npos && !written.empty();
+}
+
+/// The texts of a content: of a text, or of the parts of a list.
+std::vector<std::string_view> texts_of(const Value& content) {
+  std::vector<std::string_view> out;
+  if (content.is(Value::Kind::text)) out.emplace_back(content.as_text().bytes);
+  if (!content.is(Value::Kind::list)) return out;
+  for (const Value& part : content.items()) {
+    const Value* text = part.is(Value::Kind::map) ? part.as_map().find("text") : nullptr;
+    if (text && text->is(Value::Kind::text)) out.emplace_back(text->as_text().bytes);
+  }
+  return out;
 }
 
 }  // namespace
@@ -96,6 +156,30 @@ void require_tools_written(const TemplateFile& file, const ChatInput& input, con
         "use a template that supports tools, such as the model's own, with dataset.template_path; "
         "or skip such records with dataset.on_bad=skip; or ignore the definitions with "
         "dataset.columns={tools: none}, a field that no record has");
+  }
+}
+
+void require_messages_written(const TemplateFile& file, const ChatInput& input, const Text& text) {
+  const List& messages = input.messages.items();
+  const std::vector<std::string> written = written_by_message(text, messages.size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Map& message = messages[i].as_map();
+    const Value *content = message.find("content"), *calls = message.find("tool_calls"),
+                *role = message.find("role");
+    if (!content) continue;
+    const std::string of = role && role->is(Value::Kind::text) ? role->as_text().bytes : "?";
+    const std::vector<std::string_view> texts = texts_of(*content);
+    const bool is_alone = texts.size() == 1 && (!calls || is_empty(*calls));
+    for (const std::string_view each : texts) {
+      const std::string_view needed = needed_part(each, of == "assistant");
+      MT_USER_CHECK(
+          is_content_written(needed, written[std::min(i, written.size() - 1)], is_alone),
+          ErrorClass::data,
+          cat("message ", i, " (", printable(of, 40), ") has the text '", printable(needed, 60),
+              "', which the chat template ", printable(file.name), " leaves out"),
+          "use a template that writes it, with dataset.chat_template or dataset.template_path; or "
+          "skip such records with dataset.on_bad=skip");
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // Parts of a conversation that a template would drop. A dropped call or thought would train the
-// model to say nothing in its place, so these are errors. Stateless functions; safe from any
+// model to say nothing in its place, and a dropped instruction would train it to answer without the
+// instruction, so these are errors. Stateless functions; safe from any
 // thread.
 #pragma once
 #include "mtrain/chat/chat_template.h"
@@ -17,5 +18,11 @@ MT_API void require_fields_read(const TemplateFile& file, const ChatInput& input
 /// defined tool.
 MT_API void require_tools_written(const TemplateFile& file, const ChatInput& input,
                                   const Text& text);
+
+/// After rendering: throws Error(data) when nothing was written of a message whose content has
+/// text. A template may change the content (trim, escape) and remove the reasoning before an
+/// answer, up to </think>. Takes time in proportion to the conversation.
+MT_API void require_messages_written(const TemplateFile& file, const ChatInput& input,
+                                     const Text& text);
 
 }  // namespace mtrain::chat

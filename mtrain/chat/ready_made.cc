@@ -22,11 +22,15 @@ constexpr const char* kNeedsEos =
     "{%- endif -%}\n";
 
 constexpr const char* kAlpaca =
-    R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
+    R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.', given=false, asked=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set intro.text = m.content -%}
-  {%- elif m.role == 'user' -%}{{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}{%- set intro.text = '' -%}
-  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
+  {%- if m.role == 'system' -%}
+    {%- set intro.text = intro.text + '\n\n' + m.content if intro.given else m.content -%}{%- set intro.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {%- if intro.asked -%}{{- raise_exception('alpaca has an answer after each user turn, and two user turns follow one another') -}}{%- endif -%}
+    {{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}
+    {%- set intro.text = '' -%}{%- set intro.given = false -%}{%- set intro.asked = true -%}
+  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}{%- set intro.asked = false -%}
   {%- else -%}{{- raise_exception('alpaca has no role ' + m.role) -}}
   {%- endif -%}
 {%- endfor -%})";
@@ -56,11 +60,15 @@ constexpr const char* kGemma = R"({{- bos_token or '' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})";
 
-constexpr const char* kLlama2 = R"({%- set ns = namespace(system='') -%}
+constexpr const char* kLlama2 = R"({%- set ns = namespace(system='', given=false, asked=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' -%}
-  {%- elif m.role == 'user' -%}{{- (bos_token or '') + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
-  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + ' ' + eos_token -}}
+  {%- if m.role == 'system' -%}
+    {%- set ns.system = ns.system + '\n\n' + m.content if ns.given else m.content -%}{%- set ns.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {%- if ns.asked -%}{{- raise_exception('llama2 has an answer after each user turn, and two user turns follow one another') -}}{%- endif -%}
+    {{- (bos_token or '') + '[INST] ' + ('<<SYS>>\n' + ns.system + '\n<</SYS>>\n\n' if ns.given else '') + m.content | trim + ' [/INST]' -}}
+    {%- set ns.given = false -%}{%- set ns.asked = true -%}
+  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + ' ' + eos_token -}}{%- set ns.asked = false -%}
   {%- else -%}{{- raise_exception('llama2 has no role ' + m.role) -}}
   {%- endif -%}
 {%- endfor -%})";
@@ -71,15 +79,17 @@ constexpr const char* kLlama3 = R"({{- bos_token or '' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}{%- endif -%})";
 
-constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0) -%}
+constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0, asked=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\n\n' -%}{%- endif -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = ns.system + m.content + '\n\n' -%}{%- endif -%}
   {%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
 {%- endfor -%}
 {{- bos_token or '' -}}
 {%- for m in messages -%}
-  {%- if m.role == 'user' -%}{{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}
-  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
+  {%- if m.role == 'user' -%}
+    {%- if ns.asked -%}{{- raise_exception('mistral has an answer after each user turn, and two user turns follow one another') -}}{%- endif -%}
+    {{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}{%- set ns.asked = true -%}
+  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}{%- set ns.asked = false -%}
   {%- elif m.role != 'system' -%}{{- raise_exception('mistral has no role ' + m.role) -}}
   {%- endif -%}
 {%- endfor -%})";
@@ -99,11 +109,15 @@ constexpr const char* kQwen = R"({%- if messages[0].role != 'system' -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})";
 
 constexpr const char* kVicuna =
-    R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.") -%}
+    R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.", given=false, asked=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = m.content -%}
-  {%- elif m.role == 'user' -%}{{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}{%- set ns.system = '' -%}
-  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content + eos_token -}}
+  {%- if m.role == 'system' -%}
+    {%- set ns.system = ns.system + '\n\n' + m.content if ns.given else m.content -%}{%- set ns.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {%- if ns.asked -%}{{- raise_exception('vicuna has an answer after each user turn, and two user turns follow one another') -}}{%- endif -%}
+    {{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}
+    {%- set ns.system = '' -%}{%- set ns.given = false -%}{%- set ns.asked = true -%}
+  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content + eos_token -}}{%- set ns.asked = false -%}
   {%- else -%}{{- raise_exception('vicuna has no role ' + m.role) -}}
   {%- endif -%}
 {%- endfor -%})";

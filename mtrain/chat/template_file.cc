@@ -72,6 +72,7 @@ TemplateFile read_template(const std::filesystem::path& path, const std::string&
                 kGiveOne);
   out.name = settings_path.filename().string();
   out.source = template_of(settings, settings_path, which);
+  out.has_names = settings["chat_template"].is_array();
   return out;
 }
 

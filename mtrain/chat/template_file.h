@@ -17,6 +17,7 @@ struct TemplateFile {
   std::map<std::string, std::string> special;
   std::vector<std::string>
       text_marks;  // texts that look like special tokens but are plain text in this template
+  bool has_names = false;  // comes from a list of templates, each with a name
 };
 
 /// `path`: a file of Jinja, a tokenizer_config.json, or a folder with either; a file

@@ -54,6 +54,11 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
                                                   : options.base_directory / options.template_path;
     if (options.template_path.empty() && !has_template_file(path)) return;
     file_ = chat::read_template(path, options.template_name);
+    MT_USER_CHECK(file_.has_names || options.template_name == EncoderOptions{}.template_name,
+                  ErrorClass::config,
+                  cat("dataset.template_name is '", printable(options.template_name, 60), "', and ",
+                      printable(file_.name), " has a single template"),
+                  "leave dataset.template_name out");
   }
   add_special_names(tokenizer, file_.special);
   for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
@@ -139,6 +144,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   chat::require_fields_read(file_, input);
   const chat::RenderedChat rendered = template_->render_masked(input);
   chat::require_tools_written(file_, input, rendered.text);
+  chat::require_messages_written(file_, input, rendered.text);
   std::vector<uint8_t> trained;
   mark_trained(rendered, example, trained);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);

@@ -58,7 +58,7 @@ class MT_API PackedFile {
   int64_t num_records() const { return ids_.num_sequences(); }
   /// Changes whenever the content changes.
   const std::string& digest() const { return digest_; }
-  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are trained on"
+  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are trained on; …"
   std::string summary() const;
   /// Fills a sample with a pack. REQUIRES: 0 <= pack < size().
   void fill(int64_t pack, int32_t pad_id, Sample& out) const;

@@ -16,10 +16,6 @@ namespace {
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // records from which the format is detected
 
-std::string truncation_remedy(const SftFile& file) {
-  return cat("raise ", file.length_setting, ", or drop long records with dataset.too_long=drop");
-}
-
 TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
 }
@@ -34,9 +30,11 @@ class FileLoader {
         encoder_(encoder),
         keep_places_(keep_places),
         bad_(settings.records.on_bad == "skip", settings.records.max_bad) {
-    const bool by_packs = settings.packing == "offline" && settings.packed_length > 0;
-    file.longest = 1 + (by_packs ? settings.packed_length : seq_length);
-    file.length_setting = by_packs ? "dataset.packed_length" : "model.seq_length";
+    const int64_t length = settings.pack_length(seq_length);
+    file.longest = 1 + length;
+    if (length < seq_length) file.limited_by = "dataset.packed_length";
+    if (length == seq_length && settings.packed_length > 0 && settings.packing == "offline")
+      file.limited_by = "model.seq_length and dataset.packed_length";
   }
 
   void run() {
@@ -86,6 +84,10 @@ class FileLoader {
                                    ": none of its records is a conversation, so the model does not "
                                    "learn the format of the template\n  help: leave it out, or "
                                    "write the records as messages"));
+    if (r.template_name != RecordSettings{}.template_name && r.chat_template.empty() &&
+        r.template_path.empty())
+      file_.unused.push_back(cat("dataset.template_name has no effect on ", what,
+                                 ": none of its records is a conversation\n  help: leave it out"));
   }
 
   void take_block() {
@@ -121,7 +123,7 @@ class FileLoader {
       MT_USER_CHECK(
           settings_.too_long != "fail", ErrorClass::data,
           cat(place, ": has ", example.ids.size(), " tokens; a sample takes ", limit),
-          cat("raise ", file_.length_setting, ", or set dataset.too_long to truncate or drop"));
+          cat("raise ", file_.limited_by, ", or set dataset.too_long to truncate or drop"));
       if (settings_.too_long == "drop") {
         ++counts.too_long;
         return;
@@ -206,7 +208,10 @@ void SftFile::log_unused() const {
 void SftFile::log_summary() const {
   log_unused();
   if (counts.truncated_trained == 0 && counts.trained_beyond == 0) return log_info(summary());
-  log_warn(summary(), "\n  help: ", truncation_remedy(*this));
+  // Without the records that are too long, others are left only where not all of these are.
+  const bool others = examples->size() > counts.truncated;
+  log_warn(summary(), "\n  help: raise ", limited_by,
+           others ? ", or drop long records with dataset.too_long=drop" : "");
 }
 
 SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
@@ -216,8 +221,9 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
   MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
                 cat("nothing to train on is left: ", out.summary()),
-                out.counts.trained_beyond > 0 ? truncation_remedy(out)
-                                              : "inspect the records with mtrain data show");
+                out.counts.trained_beyond > 0 || out.counts.too_long > 0
+                    ? cat("raise ", out.limited_by)
+                    : std::string("inspect the records with mtrain data show"));
   out.digest = record_digest(path);
   return out;
 }
@@ -246,6 +252,10 @@ std::map<std::string, std::string> packed_settings(const SftSettings& settings, 
   out["format"] = file.format;
   out["packed_length"] = cat(settings.packed_length > 0 ? settings.packed_length : seq_length);
   return out;
+}
+
+int64_t SftSettings::pack_length(int64_t seq_length) const {
+  return packing == "offline" && packed_length > 0 ? packed_length : seq_length;
 }
 
 PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder,
@@ -283,7 +293,7 @@ Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chose
                  const SftSettings& settings, int64_t seq_length) {
   Packs out;
   if (settings.packing == "offline") {
-    const int64_t capacity = settings.packed_length > 0 ? settings.packed_length : seq_length;
+    const int64_t capacity = settings.pack_length(seq_length);
     std::vector<int32_t> lengths;
     for (int32_t example : chosen) lengths.push_back(examples.length(example));
     out = pack_first_fit_decreasing(lengths, static_cast<int32_t>(capacity));

@@ -35,6 +35,8 @@ struct MT_API SftSettings {
   std::string format = "auto", train_on = "assistant", packing = "none", too_long = "truncate";
   int64_t packed_length = 0;
   void bind(Fields& f);
+  /// The most positions that the records of one sample take, of `seq_length`.
+  int64_t pack_length(int64_t seq_length) const;
 };
 
 /// Counts of the records of a file.
@@ -56,15 +58,15 @@ struct MT_API SftFile {
   fs::path path;
   std::string format, digest;
   SftCounts counts;
-  int64_t longest = 0;         // the most positions that a record takes in a sample
-  std::string length_setting;  // the setting that determines `longest`
+  int64_t longest = 0;                          // the most tokens of a record in a sample
+  std::string limited_by = "model.seq_length";  // the settings that give `longest`
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
   std::vector<std::string> unused;  // warnings: settings that have no effect on these records
   /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 truncated
   /// to 4097 tokens; …"
   std::string summary() const;
-  /// Logs the summary; as a warning with remedies if truncation removed trained tokens. Logs
+  /// Logs the summary; as a warning with a remedy if truncation removed trained tokens. Logs
   /// `unused`.
   void log_summary() const;
   void log_unused() const;

@@ -151,7 +151,8 @@ void SftSettings::bind(Fields& f) {
     "completion), last: the assistant's last turn, all: all messages")
       .one_of({"assistant", "last", "all"});
   f("packing", packing,
-    "pack several records into one sample; offline: over the whole file, by first-fit decreasing")
+    "pack several records into one sample; offline: over the whole file, by first-fit decreasing; "
+    "packs on disk are used as they are, with either value")
       .one_of({"none", "offline"});
   f("packed_length", packed_length,
     "packing=offline: tokens of a packed sample; 0: model.seq_length")

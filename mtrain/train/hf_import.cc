@@ -14,13 +14,25 @@ namespace {
 
 constexpr size_t kMaxFaults = 12;
 
-std::vector<float> as_floats(const TensorInfo& t) {
-  std::vector<float> out(static_cast<size_t>(t.shape.numel()));
+constexpr int64_t kPiece = 1 << 20;  // elements of two tensors that are compared at once
+
+/// A tensor that some exports contain in addition to the one that it repeats.
+struct Repeat {
+  const char* tensor;
+  const char* parameter;  // that the repeated tensor fills
+};
+constexpr Repeat kRepeats[] = {{"lm_head.weight", "embed.weight"},
+                               {"cls.predictions.decoder.weight", "embed.weight"},
+                               {"cls.predictions.decoder.bias", "head.bias"}};
+
+std::vector<float> as_floats(const TensorInfo& t, int64_t begin, int64_t count) {
+  std::vector<float> out(static_cast<size_t>(count));
   auto convert = [&](auto tag) {
     using T = decltype(tag);
+    const std::byte* from = t.data.data() + static_cast<size_t>(begin) * sizeof(T);
     for (size_t i = 0; i < out.size(); ++i) {
       T value;
-      std::memcpy(&value, t.data.data() + i * sizeof(T), sizeof(T));
+      std::memcpy(&value, from + i * sizeof(T), sizeof(T));
       if constexpr (std::is_same_v<T, double>)
         out[i] = static_cast<float>(value);
       else
@@ -46,6 +58,8 @@ std::vector<float> as_floats(const TensorInfo& t) {
   return out;
 }
 
+std::vector<float> as_floats(const TensorInfo& t) { return as_floats(t, 0, t.shape.numel()); }
+
 class Importer {
  public:
   Importer(const HfDir& source, ParamList& parameters) : source_(source), parameters_(parameters) {}
@@ -55,7 +69,8 @@ class Importer {
     std::set<std::string> matched;
     for (const auto& name : model.hf_unused())
       if (const TensorInfo* t = find(name)) used_.insert(t->name);
-    for (const auto& entry : model.hf_parameters()) {
+    const std::vector<HfParameter> entries = model.hf_parameters();
+    for (const auto& entry : entries) {
       untied_ |= entry.parameter == "head.weight";
       Parameter* p = parameters_.find(entry.parameter);
       if (!p) {  // belongs to another pipeline stage
@@ -66,6 +81,7 @@ class Importer {
       matched.insert(entry.parameter);
       match(*p, entry);
     }
+    for (const Repeat& repeat : kRepeats) match(repeat, entries);
     for (const auto& p : parameters_.all())
       if (!matched.contains(p.name))
         fault(cat(p.name, " is not listed in the model's table of Hugging Face names"));
@@ -90,12 +106,14 @@ class Importer {
   void fill(const Model& model) const {
     for (const auto& entry : model.hf_parameters())
       if (Parameter* p = parameters_.find(entry.parameter)) fill(*p, entry);
+    for (const Copy& copy : copies_) require_equal(copy);
   }
 
  private:
   void fault(std::string text) { faults_.push_back(std::move(text)); }
   // Buffers that some exports contain in addition to the weights, and the second copy of a tied
-  // embedding that is stored for the head.
+  // embedding that is stored for the head, where the model's table names no embedding to compare it
+  // with.
   bool ignorable(std::string_view name) const {
     return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
            name.ends_with(".attn.masked_bias") || (name == "lm_head.weight" && !untied_);
@@ -114,6 +132,51 @@ class Importer {
     if (const auto* t = source_.find(name)) return t;
     size_t dot = name.find('.');
     return dot == std::string::npos ? nullptr : source_.find(name.substr(dot + 1));
+  }
+
+  struct Copy {
+    const TensorInfo *copy, *original;
+  };
+
+  /// Notes a tensor that repeats another one, if the folder has it and the model has no place of
+  /// its own for it. Only the ranks that have the parameter compare the values.
+  void match(const Repeat& repeat, const std::vector<HfParameter>& entries) {
+    const TensorInfo* copy = find(repeat.tensor);
+    const HfParameter* repeated = nullptr;
+    for (const HfParameter& entry : entries) {
+      for (const HfPiece& piece : entry.pieces)
+        if (piece.tensor == repeat.tensor) return;
+      if (entry.parameter == repeat.parameter && entry.pieces.size() == 1) repeated = &entry;
+    }
+    const TensorInfo* original = repeated ? find(repeated->pieces[0].tensor) : nullptr;
+    if (!copy || !original) return;
+    used_.insert(copy->name);
+    if (copy->shape != original->shape)
+      return fault(cat("tensor ", copy->name, " ", copy->shape, " is no copy of ", original->name,
+                       " ", original->shape, ", and this model has one matrix for both"));
+    if (!copy->dtype || !is_floating(*copy->dtype))
+      return fault(cat(copy->name, ": type ", copy->file_dtype, " cannot be imported"));
+    if (parameters_.find(repeat.parameter)) copies_.push_back({copy, original});
+  }
+
+  void require_equal(const Copy& pair) const {
+    const int64_t count = pair.copy->shape.numel();
+    for (int64_t begin = 0; begin < count; begin += kPiece) {
+      const int64_t size = std::min(kPiece, count - begin);
+      const std::vector<float> copy = as_floats(*pair.copy, begin, size),
+                               original = as_floats(*pair.original, begin, size);
+      const auto [at, other] = std::mismatch(copy.begin(), copy.end(), original.begin());
+      if (at == copy.end()) continue;
+      throw Error(
+          ErrorClass::checkpoint,
+          cat(source_.path().string(), ": tensor ", pair.copy->name, " differs from ",
+              pair.original->name, " at element ", begin + (at - copy.begin()), " (", *at, " and ",
+              *other, "), and this model has one parameter for both"),
+          pair.copy->shape.rank() == 2
+              ? "if the head has its own matrix, set tie_word_embeddings to false in config.json; "
+                "if it was left over from another model, remove it from the file"
+              : "export the folder again, without this tensor or with an equal one");
+    }
   }
 
   void require_finite(const TensorInfo& t, const std::vector<float>& values) const {
@@ -222,7 +285,8 @@ class Importer {
     int64_t begin, count, of_tensor;
   };
   std::map<std::string, std::vector<ReadRows>> read_;  // by the name of a tensor
-  bool untied_ = false;                                // the head has its own matrix
+  std::vector<Copy> copies_;
+  bool untied_ = false;  // the head has its own matrix
   std::vector<std::string> faults_;
 };
 

@@ -102,6 +102,7 @@ class MT_API Trainer {
   bool records_step();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
+  std::string loss_scale_remedy() const;
   /// For a non-finite loss or gradient norm: skips the update or ends the run, as
   /// train.on_nonfinite says.
   void skip_or_stop(const StepLoss& loss, double grad_norm);

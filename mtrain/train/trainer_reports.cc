@@ -73,6 +73,18 @@ void Trainer::skip_large(double grad_norm) {
                   newest_saved()));
 }
 
+/// A cause of a non-finite gradient norm where the loss is finite: in fp16 the scaled gradients
+/// overflow. A dynamic loss scale has fallen to its minimum by then. Empty in other types.
+std::string Trainer::loss_scale_remedy() const {
+  const MixedPrecisionSection& s = recipe_.settings.mixed_precision;
+  if (s.dtype != "fp16") return {};
+  return cat("the loss scale ", scaler_.scale(), " may be too large for fp16: ",
+             s.loss_scale > 0
+                 ? "lower mixed_precision.loss_scale, or set it to 0, which adjusts it "
+                   "to the gradients; otherwise "
+                 : "lower mixed_precision.min_loss_scale; otherwise ");
+}
+
 void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   const Settings& s = recipe_.settings;
   const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
@@ -92,7 +104,8 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
                           skips_ == 1 ? "was" : "were",
                           " skipped for the same reason: train.max_skips allows no more")
                     : cat(what, "; the update was not made"),
-              cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
+              cat(loss_is_finite ? loss_scale_remedy() : std::string(),
+                  "lower optimizer.lr, raise scheduler.warmup_steps, ",
                   skips ? "or look at those samples; "
                         : "look at those samples, or set train.on_nonfinite=skip; ",
                   newest_saved()));

@@ -76,16 +76,39 @@ TEST_CASE(
          {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
       if (size_t at = tensor.name.find(now); at != std::string::npos)
         tensor.name.replace(at, std::string::npos, then);
-  for (Copy extra :
+  const auto named = [&](const char* name) {
+    return *std::find_if(tensors.begin(), tensors.end(),
+                         [&](const Copy& t) { return t.name == name; });
+  };
+  Copy weight = named("bert.embeddings.word_embeddings.weight"),
+       bias = named("cls.predictions.bias");
+  weight.name = "cls.predictions.decoder.weight";
+  bias.name = "cls.predictions.decoder.bias";
+  for (const Copy& extra :
        {made_up("bert.pooler.dense.weight", {32, 32}), made_up("bert.pooler.dense.bias", {32}),
         made_up("cls.seq_relationship.weight", {2, 32}), made_up("cls.seq_relationship.bias", {2}),
-        made_up("cls.predictions.decoder.weight", {192, 32}),
-        made_up("cls.predictions.decoder.bias", {192}),
-        made_up("bert.embeddings.position_ids", {1, 64})})
+        weight, bias, made_up("bert.embeddings.position_ids", {1, 64})})
     if (std::none_of(tensors.begin(), tensors.end(),
                      [&](const Copy& t) { return t.name == extra.name; }))
       tensors.push_back(extra);
   CHECK(Subject(Folder(tensors).path()).parameters() == want);
+}
+
+TEST_CASE("transformers: the second copy of a tied matrix or bias is refused where it differs") {
+  for (const auto& [original, copy] :
+       {std::pair{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+        {"cls.predictions.bias", "cls.predictions.decoder.bias"}}) {
+    std::vector<Copy> tensors = Folder::tensors();
+    std::erase_if(tensors, [&](const Copy& t) { return t.name == copy; });
+    Copy other = *std::find_if(tensors.begin(), tensors.end(),
+                               [&](const Copy& t) { return t.name == original; });
+    other.name = copy;
+    other.values.at(7) += 1;
+    tensors.push_back(other);
+    expect_refused(tensors, {cat("tensor ", copy, " differs from ", original, " at element 7 (")});
+    tensors.back() = made_up(copy, Shape{3});
+    expect_refused(tensors, {cat("tensor ", copy, " [3] is no copy of ", original)});
+  }
 }
 
 TEST_CASE("transformers: tensors that a BERT has no place for are named, and those it lacks") {

@@ -201,7 +201,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
   size_t most = 0;
   for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
-  const int64_t fewest = (used + a.seq_length - 1) / a.seq_length;
+  const int64_t length = settings.pack_length(a.seq_length);
+  const int64_t fewest = (used + length - 1) / length;
   auto places = [&](int64_t samples) {
     return static_cast<double>(samples) * static_cast<double>(a.seq_length);
   };
@@ -210,6 +211,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                                         {"format", file.format},
                                         {"records", count},
                                         {"seq_length", a.seq_length},
+                                        {"packed_length", length},
                                         {"tokens", used},
                                         {"learnt", file.counts.trained_tokens},
                                         {"truncated", file.counts.truncated},
@@ -230,8 +232,9 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   }
   std::cout << file.summary() << '\n'
             << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of "
-            << a.seq_length << " tokens, up to " << most
-            << " in one (the minimum for any packing is " << fewest << ")\n"
+            << length << " tokens, up to " << most << " in one (the minimum for any packing is "
+            << fewest << ")\n"
+            << (length < a.seq_length ? cat("samples have ", a.seq_length, " tokens\n") : "")
             << "tokens used: " << percent(static_cast<double>(used), places(packs.size()))
             << ", unpacked " << percent(static_cast<double>(used), places(count)) << '\n';
   if (arguments.output.empty()) return;

@@ -154,6 +154,7 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFi
   chat::require_fields_read(file, input);
   chat::RenderedChat chat = chat_template.render_masked(input);
   chat::require_tools_written(file, input, chat.text);
+  chat::require_messages_written(file, input, chat.text);
   remove_excluded(chat, line.excluded);
   ordered_json out{{"text", chat.text.bytes}};
   if (tokenizer) add_tokens(chat, *tokenizer, out);

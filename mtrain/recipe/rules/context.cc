@@ -40,6 +40,13 @@ constexpr Rule kRules[] = {
      "dist.max_tokens_per_cp_rank > 0", "dynamic context parallelism needs a limit",
      "each sample uses enough ranks that none has more tokens than this",
      "dist.max_tokens_per_cp_rank=model.seq_length // dist.cp"},
+    {"dynamic-cp-limit", "dist.max_tokens_per_cp_rank",
+     "dist.dynamic_cp and dist.max_tokens_per_cp_rank > 0",
+     "model.seq_length <= dist.cp * dist.max_tokens_per_cp_rank",
+     "a sequence of {model.seq_length} tokens has {(model.seq_length + dist.cp - 1) // dist.cp} on "
+     "each of the dist.cp ({dist.cp}) ranks, and the limit is {dist.max_tokens_per_cp_rank}",
+     "a sequence has at most dist.cp ranks",
+     "dist.max_tokens_per_cp_rank=(model.seq_length + dist.cp - 1) // dist.cp; dist.cp"},
     {"dynamic-cp-alone", "dist.dynamic_cp", "dist.dynamic_cp", "dist.pp == 1",
      "cannot be combined with pipelines", "the ranks of a sample change from batch to batch",
      "dist.dynamic_cp; dist.pp=1"},

@@ -104,7 +104,7 @@ TEST_CASE("packed sequences are shared out one by one, and dynamically") {
        {"dist.nproc=2", "dist.cp=2", "dist.dynamic_cp=true", "dist.max_tokens_per_cp_rank=32"},
        {"dist.nproc=4", "dist.cp=4", "dist.dynamic_cp=true", "dist.max_tokens_per_cp_rank=16"},
        {"dist.nproc=4", "dist.cp=2", "dist.tp=2", "dist.dynamic_cp=true",
-        "dist.max_tokens_per_cp_rank=16"}});
+        "dist.max_tokens_per_cp_rank=32"}});
 }
 
 TEST_CASE("the memory plan of a context-parallel rank is what the rank takes") {

@@ -1,8 +1,12 @@
 // A model split into stages trains as on one rank.
+#include <fstream>
 #include <map>
+#include <optional>
+#include <span>
 
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/checkpoint/store.h"
+#include "roots.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -35,15 +39,22 @@ const std::vector<Words> kLayouts = {
 using Shapes = std::map<std::string, mtrain::Shape>;
 
 /// Writes a Hugging Face folder of llama_tiny's configuration with other tensors.
-std::string write_hf_folder(const fs::path& folder, const Shapes& tensors) {
-  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+/// With `head`, config.json ties the head to the embedding, and lm_head.weight has that value.
+std::string write_hf_folder(const fs::path& folder, const Shapes& tensors,
+                            std::optional<float> head = {}) {
+  const fs::path golden = source_root() / "tests/golden/llama_tiny";
   fs::create_directories(folder);
-  fs::copy(golden / "config.json", folder / "config.json");
+  Json config = Json::parse(std::ifstream(golden / "config.json"));
+  config["tie_word_embeddings"] = head.has_value();
+  std::ofstream(folder / "config.json") << config.dump();
   std::vector<mtrain::TensorSpec> specs;
   for (const auto& [name, shape] : tensors) specs.push_back({name, mtrain::DType::f32, shape});
   mtrain::SafetensorsWriter writer(folder / "model.safetensors", "test", specs);
-  for (const auto& spec : writer.order())
-    writer.write(std::vector<std::byte>(static_cast<size_t>(spec.shape.numel()) * sizeof(float)));
+  for (const auto& spec : writer.order()) {
+    const float value = spec.name == "lm_head.weight" ? head.value_or(0) : 0;
+    const std::vector<float> values(static_cast<size_t>(spec.shape.numel()), value);
+    writer.write(std::as_bytes(std::span(values)));
+  }
   writer.finish();
   return folder.string();
 }
@@ -84,9 +95,9 @@ TEST_CASE("start weights that do not fit the whole model are refused as on one r
       "model: {type: llama, seq_length: 16}\ntokenizer: {type: \"null\", vocab_size: 199}\n"
       "dataset: mock\ntrain: {steps: 1, global_batch_size: 2}\nlogger: {tensorboard: false}\n");
   Shapes tensors;
-  for (const auto& t : mtrain::SafetensorsFile(fs::path(MT_SOURCE_DIR) /
-                                               "tests/golden/llama_tiny/model.safetensors")
-                           .tensors())
+  for (const auto& t :
+       mtrain::SafetensorsFile(source_root() / "tests/golden/llama_tiny/model.safetensors")
+           .tensors())
     tensors[t.name] = t.shape;
   const std::string down[] = {"model.layers.0.mlp.down_proj.weight",
                               "model.layers.1.mlp.down_proj.weight"};
@@ -100,6 +111,13 @@ TEST_CASE("start weights that do not fit the whole model are refused as on one r
   more.erase(down[1]);
   refused(tiny, write_hf_folder(scratch / "other", more),
           {down[0] + " is missing", down[1] + " is missing", "extra.weight"});
+  // The second copy of a tied matrix: its values are compared, on the stages that have the matrix.
+  refused(tiny, write_hf_folder(scratch / "other-head", tensors, 0.5f),
+          {"tensor lm_head.weight differs from model.embed_tokens.weight at element 0 (0.5 and 0)",
+           "tie_word_embeddings"});
+  train(tiny, scratch / "tied",
+        {"model.init_from=" + write_hf_folder(scratch / "same-head", tensors, 0.0f), "dist.nproc=2",
+         "dist.pp=2"});
   // A run of mtrain.
   const std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
   train(recipe, scratch / "base", {"train.steps=1", "scheduler.warmup_steps=0"});

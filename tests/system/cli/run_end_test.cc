@@ -131,7 +131,15 @@ TEST_CASE("fp16 whose scale can fall no further ends as any other run does") {
       {"mixed_precision.dtype=fp16", "mixed_precision.initial_loss_scale=16777216",
        "mixed_precision.min_loss_scale=16777216", "train.steps=6", "checkpoint.interval=0"});
   CHECK_MESSAGE(has(out.err, "non-finite gradient norm"), out.err);
+  CHECK_MESSAGE(has(out.err, "lower mixed_precision.min_loss_scale"), out.err);
   CHECK_MESSAGE(out.status == 14, out.err);
+  // A constant scale at which gradients overflow is named as a likely cause.
+  out = run_training(recipe, scratch / "constant",
+                     {"mixed_precision.dtype=fp16", "mixed_precision.loss_scale=1e9",
+                      "train.steps=2", "checkpoint.interval=0"});
+  CHECK_MESSAGE(out.status == 14, out.err);
+  CHECK_MESSAGE(has(out.err, "help: the loss scale 1"), out.err);
+  CHECK_MESSAGE(has(out.err, "lower mixed_precision.loss_scale, or set it to 0"), out.err);
 }
 
 TEST_CASE("a run whose last state is not saved ends with 18 and says why") {

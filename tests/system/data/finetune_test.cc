@@ -239,7 +239,10 @@ TEST_CASE(
   Outcome none = mtrain_in(scratch, "check --data r.yaml");
   CHECK(none.status == 11);
   CHECK_MESSAGE(has(none.err, "nothing to train on is left"), none.err);
-  CHECK_MESSAGE(has(none.err, "raise model.seq_length"), none.err);
+  CHECK_MESSAGE(has(none.err, "help: raise model.seq_length\n"), none.err);
+  CHECK_FALSE(has(none.err, "too_long=drop"));  // which leaves nothing, either
+  none = mtrain_in(scratch, "check --data r.yaml dataset.too_long=drop");
+  CHECK_MESSAGE(has(none.err, "help: raise model.seq_length\n"), none.err);
 }
 
 TEST_CASE("sft says what is wrong and what to do") {

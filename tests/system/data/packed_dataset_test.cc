@@ -22,8 +22,8 @@ Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words,
   std::vector<std::string> environment;
   if (!fault.empty()) environment.push_back("MTRAIN_FAULT=" + fault);
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
-                                "/bin/mtrain' ", words)},
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)},
               .environment = environment});
 }
 
@@ -119,6 +119,53 @@ TEST_CASE("packs from disk train as the same records packed in memory") {
                [&] { shares->split(Split::test, 1); });
 }
 
+TEST_CASE("data pack counts packs that are shorter than samples by their own length") {
+  ScratchFolder scratch;
+  std::string five;  // each takes 4 places: "000", "a" and the end, less one
+  for (int i = 0; i < 5; ++i) five += "{\"prompt\": \"000\", \"completion\": \"a\"}\n";
+  put(scratch / "x.jsonl", five);
+  const std::string words = "data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=8";
+  const std::string text = mtrain_in(scratch, words).out;
+  CHECK_MESSAGE(
+      text.find("5 records in 3 packs of 8 tokens, up to 2 in one (the minimum for any "
+                "packing is 3)\nsamples have 16 tokens\ntokens used: 41.7 %") != std::string::npos,
+      text);
+  const auto json = nlohmann::json::parse(mtrain_in(scratch, words + " --json").out);
+  CHECK(json["packed_length"] == 8);
+  CHECK(json["packs"] == 3);
+  CHECK(json["fewest_packs"] == 3);
+}
+
+TEST_CASE("the help for records that are too long names the setting that limits them") {
+  ScratchFolder scratch;
+  put(scratch / "r.yaml",
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: "
+      "16}\n"
+      "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1', packing: offline}\n"
+      "train: {steps: 1}\nvalidation: {steps: 0}\n");
+  const auto says = [&](const std::string& settings) {
+    return mtrain_in(scratch, "check --data r.yaml dataset.packed_length=" + settings).err;
+  };
+  const std::string three = "{\"prompt\": \"000\", \"completion\": \"a\"}\n",
+                    ten = "{\"prompt\": \"000\", \"completion\": \"aaaaaaaaaa\"}\n";
+  put(scratch / "x.jsonl", ten + three);
+  std::string help = says("8");
+  CHECK_MESSAGE(help.find("1 truncated to 9 tokens") != std::string::npos, help);
+  CHECK_MESSAGE(help.find("help: raise dataset.packed_length, or drop long records with "
+                          "dataset.too_long=drop\n") != std::string::npos,
+                help);
+  help = says("8 dataset.too_long=fail");
+  CHECK_MESSAGE(help.find("raise dataset.packed_length, or set") != std::string::npos, help);
+  put(scratch / "x.jsonl", ten);  // dropping it would leave nothing
+  help = says("8");
+  CHECK_MESSAGE(help.find("help: raise dataset.packed_length\n") != std::string::npos, help);
+  put(scratch / "x.jsonl", ten + "{\"prompt\": \"00000000000000\", \"completion\": \"aaa\"}\n");
+  help = says("16");
+  CHECK_MESSAGE(help.find("help: raise model.seq_length and dataset.packed_length, or drop") !=
+                    std::string::npos,
+                help);
+}
+
 TEST_CASE("packs of other settings are refused by name") {
   ScratchFolder scratch;
   Datasets datasets;
@@ -128,10 +175,11 @@ TEST_CASE("packs of other settings are refused by name") {
   CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") !=
                     std::string::npos,
                 done.out);
-  done = mtrain_in(scratch, "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
-  CHECK_MESSAGE(done.out.find("dataset.path=y 'dataset.columns={prompt: prompt}'\n") !=
-                    std::string::npos,
-                done.out, done.err);
+  done =
+      mtrain_in(scratch, "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
+  CHECK_MESSAGE(
+      done.out.find("dataset.path=y 'dataset.columns={prompt: prompt}'\n") != std::string::npos,
+      done.out, done.err);
   done = mtrain_in(scratch, "data pack x.jsonl -t byte --dataset preference");
   CHECK_MESSAGE(done.status == 2, done.out, done.err);
   datasets.make(scratch, "path: x");

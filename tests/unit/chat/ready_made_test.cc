@@ -105,6 +105,41 @@ TEST_CASE("ready-made templates of the other families write their turns") {
   CHECK(render("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
 }
 
+TEST_CASE("several system messages are all written, in order, with an empty line between them") {
+  const char* two =
+      R"([{"role": "system", "content": "AAA"}, {"role": "system", "content": "BBB"},
+      {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])";
+  CHECK(render("alpaca", two).text.bytes ==
+        "AAA\n\nBBB\n\n### Instruction:\nHi\n\n### Response:\nHello</s>");
+  CHECK(render("vicuna", two).text.bytes == "AAA\n\nBBB USER: Hi ASSISTANT: Hello</s>");
+  CHECK(render("llama2", two).text.bytes ==
+        "<s>[INST] <<SYS>>\nAAA\n\nBBB\n<</SYS>>\n\nHi [/INST] Hello </s>");
+  CHECK(render("mistral", two).text.bytes == "<s>[INST]AAA\n\nBBB\n\nHi[/INST]Hello</s>");
+  const char* later =
+      R"([{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"},
+      {"role": "system", "content": "X"}, {"role": "system", "content": "Y"},
+      {"role": "user", "content": "C"}, {"role": "assistant", "content": "D"}])";
+  for (const char* name : {"alpaca", "vicuna", "llama2", "mistral"})
+    CHECK_MESSAGE(render(name, later).text.bytes.find("X\n\nY") != std::string::npos, name);
+  const char* empty = R"([{"role": "system", "content": ""}, {"role": "user", "content": "Hi"}])";
+  CHECK(render("vicuna", empty).text.bytes == "USER: Hi ASSISTANT:");
+  CHECK(render("llama2", empty).text.bytes == "<s>[INST] <<SYS>>\n\n<</SYS>>\n\nHi [/INST]");
+}
+
+TEST_CASE("templates that write an answer after each user turn refuse two user turns in a row") {
+  const char* two = R"([{"role": "user", "content": "A"}, {"role": "user", "content": "B"},
+      {"role": "assistant", "content": "C"}])";
+  const char* around_system = R"([{"role": "user", "content": "A"},
+      {"role": "system", "content": "X"}, {"role": "user", "content": "B"}])";
+  for (const char* name : {"alpaca", "vicuna", "llama2", "mistral"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(render(name, two), doctest::Contains("two user turns"), Error);
+    CHECK_THROWS_WITH_AS(render(name, around_system), doctest::Contains(name), Error);
+  }
+  CHECK_THROWS_AS(render("gemma", two), Error);
+  CHECK(render("chatml", two).text.bytes.starts_with("<|im_start|>user\nA"));
+}
+
 TEST_CASE("with every ready-made template only the answers and their ends are trained on") {
   const std::map<std::string, std::pair<std::string, std::string>> around = {
       {"alpaca", {"", "</s>"}},

@@ -53,9 +53,11 @@ TEST_CASE("a template is found where models keep it, with the tokens it may name
   CHECK(file.special ==
         std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   CHECK(read_template(model.path / "tokenizer_config.json", "tool_use").source == "T");
+  CHECK(file.has_names);
   CHECK(failure(model.path, "rag").find("there are: default, tool_use") != std::string::npos);
   model.put("chat_template.jinja", "J");
   CHECK(read_template(model.path).source == "J");
+  CHECK_FALSE(read_template(model.path).has_names);
   CHECK(read_template(model.path).special.at("eos_token") == "</s>");
   model.put("other.jinja", "O");
   CHECK(read_template(model.path / "other.jinja").source == "O");

@@ -150,6 +150,58 @@ TEST_CASE(
   (void)Fixture().encoder->encode(talk);
 }
 
+TEST_CASE("a message that the template leaves out is refused, whatever else has its text") {
+  const auto refuses = [](const ExampleEncoder& encoder, const char* talk, const char* message) {
+    expect_error(ErrorClass::data,
+                 {message, "leaves out", "dataset.chat_template", "dataset.template_path",
+                  "dataset.on_bad=skip"},
+                 [&] { (void)encoder.encode(chat_of(talk)); });
+  };
+  const char* no_system =
+      "{% for m in messages if m.role != 'system' %}{{ m.content }}{{ eos_token }}{% endfor %}";
+  refuses(*Fixture(TrainOn::all, no_system).encoder,
+          R"([{"role":"system","content":"hi"},{"role":"user","content":"hi"}])",
+          "message 0 (system) has the text 'hi', which the chat template t.jinja");
+  ByteTokenizer tokenizer;
+  for (const char* name : {"vicuna", "llama2", "alpaca"}) {
+    CAPTURE(name);
+    const ExampleEncoder encoder(tokenizer, EncoderOptions{.chat_template = name});
+    refuses(encoder,
+            R"([{"role":"user","content":"hi"},{"role":"system","content":"Rhyme."},
+               {"role":"assistant","content":"yo"}])",
+            "message 1 (system) has the text 'Rhyme.'");
+  }
+  const char* call_only =
+      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ "
+      "m.content }}{% endif %}{{ eos_token }}{% endfor %}";
+  refuses(*Fixture(TrainOn::all, call_only).encoder,
+          R"([{"role":"user","content":"2?"},{"role":"assistant","content":"I add.","tool_calls":
+             [{"function":{"name":"add","arguments":{}}}]}])",
+          "message 1 (assistant) has the text 'I add.'");
+}
+
+TEST_CASE("a message that the template changes is not left out") {
+  const auto encodes = [](const char* content, const char* message) {
+    const std::string source =
+        cat("{% for m in messages %}{{ ", content, " }}{{ eos_token }}{% endfor %}");
+    const std::string talk = cat(R"([{"role":"user","content":"?"},{"role":"assistant",)", message,
+                                 R"(},{"role":"user","content":"!"}])");
+    return Fixture(TrainOn::all, source.c_str()).trained_part(chat_of(talk.c_str()));
+  };
+  CHECK(encodes("m.content | trim", R"("content":" \n ok \n")") == "?>ok>!>");
+  CHECK(encodes("m.content", R"("content":" \n ")") == "?> \n >!>");
+  CHECK(encodes("m.content | trim", R"("content":" \n ")") == "?>>!>");
+  CHECK(encodes("m.content | e", R"("content":"1<2")") == "?>1&lt;2>!>");
+  CHECK(encodes("m.content | upper", R"("content":"ok")") == "?>OK>!>");
+  CHECK(encodes("m.content | tojson", R"("content":"\"a\"")") == R"("?">"\"a\"">"!">)");
+  // Reasoning in earlier turns, which templates of reasoning models remove.
+  const char* answer = "m.content.split('</think>')[-1]";
+  CHECK(encodes(answer, R"("content":"<think>2+2</think>4")") == "?>4>!>");
+  CHECK(encodes(answer, R"("content":"<think>2+2</think>")") == "?>>!>");
+  const char* call = R"("content":"1<2: adds","tool_calls":[{"name":"add"}])";
+  CHECK(encodes("m.content | e ~ m.tool_calls", call).find("adds") != std::string::npos);
+}
+
 TEST_CASE(
     "a template that comes with mtrain is chosen by name, and its special tokens are looked for in "
     "the tokenizer") {
@@ -173,9 +225,27 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a template's name is refused where there is only one template") {
+  ScratchFolder scratch;
+  ByteTokenizer tokenizer;
+  const auto encoder = [&](const char* path) {
+    return ExampleEncoder(tokenizer, EncoderOptions{.template_path = path,
+                                                    .template_name = "rag",
+                                                    .base_directory = scratch.path()});
+  };
+  put(scratch / "t.jinja", "O");
+  put(scratch / "one.json", R"({"chat_template": "C"})");
+  put(scratch / "named.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
+  for (const char* path : {"t.jinja", "one.json"})
+    expect_error(ErrorClass::config,
+                 {"dataset.template_name is 'rag'", path, "has a single template", "leave"},
+                 [&] { (void)encoder(path); });
+  CHECK(encoder("named.json").has_template());
+}
+
 TEST_CASE("the date that templates see is the recipe's") {
-  Fixture lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
-  CHECK(lab.trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
+  Fixture lab(TrainOn::all, "{{ messages[0].content }} {{ strftime_now('%d %b %Y') }}");
+  CHECK(lab.trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == "x 26 Jul 2024");
   for (const char* bad : {"", "2024", "2024-02-30", "2024-07-26x", "yesterday"})
     expect_error(ErrorClass::config, {"dataset.date", "2024-07-26"},
                  [&] { ExampleEncoder(lab.tokenizer, EncoderOptions{.date = bad}); });

@@ -87,4 +87,7 @@ TEST_CASE("settings that have no effect on the records of a file are named") {
                 unused(prompt, kPair));
   CHECK(unused(prompt, kAlpaca).empty());
   CHECK(unused([](RecordSettings&) {}, kPair).empty());
+  const auto named = [](RecordSettings& r) { r.template_name = "rag"; };
+  CHECK_MESSAGE(has(unused(named, kPair), "dataset.template_name has no effect on "),
+                unused(named, kPair));
 }
