@@ -38,7 +38,7 @@ const char* base_recipe(std::string_view model) {
 
 std::vector<RuleCase> rule_cases() {
   std::vector<RuleCase> all;
-  for (auto part : {world_cases(), part_cases(), setting_cases()})
+  for (auto part : {world_cases(), part_cases(), setting_cases(), unused_cases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

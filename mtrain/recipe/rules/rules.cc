@@ -161,13 +161,23 @@ void split_facts(const Node& root, const SchemaCatalog& catalog,
   facts["split.fault"] = fault;
 }
 
+/// The text of the recipe itself. The files of config groups are for many recipes, so some of their
+/// settings may have no effect in one.
+SourcePtr own_text(const ConfigContainer& config) {
+  const Composition& composition = config.composition();
+  for (const auto& file : composition.files)
+    if (file.file == composition.file) return file.source;
+  return nullptr;
+}
+
 }  // namespace
 
 const RuleBook& recipe_rules() {
   static const RuleBook kBook = [] {
     std::vector<Rule> all;
-    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(),
-                      precision_rules(), optimizer_rules(), memory_rules(), running_rules()})
+    for (auto part :
+         {world_rules(), pipeline_rules(), context_rules(), moe_rules(), precision_rules(),
+          optimizer_rules(), memory_rules(), running_rules(), unused_setting_rules()})
       all.insert(all.end(), part.begin(), part.end());
     return RuleBook(std::move(all), definitions());
   }();
@@ -200,7 +210,7 @@ std::string usual_path(Fact fact) {
 }
 
 void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
-                 const Cluster& cluster, Report& report, bool fixes) {
+                 const Cluster& cluster, Report& report, bool fixes, bool saved) {
   RuleInput input;
   input.fixes = fixes;
   input.last_resort = "model";
@@ -211,6 +221,10 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);
   input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
+  input.given = [own = own_text(config), saved](const Location& where) {
+    if (!where) return false;
+    return where.source->kind() == SourceKind::command_line || (!saved && where.source == own);
+  };
   recipe_rules().check(input, report);
 }
 
