@@ -109,7 +109,8 @@ constexpr RuleCase kUnused[] = {
     {"account-loss-unused", "llama", "dist.account_for_loss=true",
      "dist.account_for_loss=true dist.pp=3"},
     {"group-size-unused", "llama", "dist.microbatch_group_size=4 dist.pp=2",
-     "dist.microbatch_group_size=4 dist.pp=2 dist.vp=2 dist.schedule=interleaved"},
+     "dist.microbatch_group_size=4 dist.pp=2 dist.vp=2 dist.schedule=interleaved "
+     "train.global_batch_size=4"},
     {"cp-comm-unused", "llama", "dist.cp_comm=[a2a]", "dist.cp_comm=[a2a] dist.cp=2"},
     {"cp-limit-unused", "llama", "dist.max_tokens_per_cp_rank=4096",
      "dist.max_tokens_per_cp_rank=4096 dist.dynamic_cp=true"},

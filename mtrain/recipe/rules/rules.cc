@@ -1,5 +1,7 @@
 #include "mtrain/recipe/rules/rules.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/data/dataset.h"
@@ -161,13 +163,17 @@ void split_facts(const Node& root, const SchemaCatalog& catalog,
   facts["split.fault"] = fault;
 }
 
-/// The text of the recipe itself. The files of config groups are for many recipes, so some of their
-/// settings may have no effect in one.
-SourcePtr own_text(const ConfigContainer& config) {
+/// The files whose values the user wrote for this recipe: the recipe itself and files of overrides.
+/// The files of config groups are for many recipes, so some of their settings may have no effect in
+/// one. `saved`: the recipe contains the values of all its files.
+std::vector<SourcePtr> own_files(const ConfigContainer& config, bool saved) {
+  std::vector<SourcePtr> out;
   const Composition& composition = config.composition();
   for (const auto& file : composition.files)
-    if (file.file == composition.file) return file.source;
-  return nullptr;
+    if (!saved && file.file == composition.file) out.push_back(file.source);
+  for (const auto& text : config.overrides())
+    if (text.written) out.push_back(text.written.source);
+  return out;
 }
 
 }  // namespace
@@ -221,9 +227,9 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);
   input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
-  input.given = [own = own_text(config), saved](const Location& where) {
-    if (!where) return false;
-    return where.source->kind() == SourceKind::command_line || (!saved && where.source == own);
+  input.given = [own = own_files(config, saved)](const Location& where) {
+    return where && (where.source->kind() == SourceKind::command_line ||
+                     std::find(own.begin(), own.end(), where.source) != own.end());
   };
   recipe_rules().check(input, report);
 }
