@@ -107,8 +107,8 @@ constexpr Rule kRules[] = {
     row("account-embedding-unused", "dist.account_for_embedding", "dist.pp > 1"),
     row("account-loss-unused", "dist.account_for_loss", "dist.pp > 1"),
     row("group-size-unused", "dist.microbatch_group_size",
-        "dist.pp > 1 and dist.schedule_file == '' and (dist.schedule == 'interleaved' or "
-        "comm_overlap.moe)",
+        "comm_overlap.moe or (dist.pp > 1 and dist.schedule == 'interleaved' and "
+        "dist.schedule_file == '')",
         {"only an interleaved schedule switches between the stages of a rank"}),
     row("cp-comm-unused", "dist.cp_comm", "dist.cp > 1"),
     row("cp-limit-unused", "dist.max_tokens_per_cp_rank", "dist.dynamic_cp",
