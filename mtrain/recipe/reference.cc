@@ -131,7 +131,7 @@ std::string rules_markdown() {
     if (rule.unused)
       out += cat("| ", rule.id, " | `", rule.path, "` | ", code(rule.must), " | ", cell(rule.why),
                  " |\n");
-  out += "\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
+  out += "\n## Names\n\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
   for (const auto& definition : recipe_rules().definitions())
     out += cat("| `", definition.name, "` | ", code(definition.expression), " |\n");
   return out;
