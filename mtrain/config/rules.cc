@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression_node.h"
+#include "mtrain/config/schema.h"
 
 namespace mtrain {
 namespace {
@@ -47,7 +48,14 @@ class Values {
   /// Throws ExpressionError where the values are too large to compute with.
   bool violates(const Rule& rule) const {
     if (*rule.when && !holds(rule.when).value_or(false)) return false;
+    if (rule.unused && !is_written(rule)) return false;
     return !holds(rule.must).value_or(true);
+  }
+  /// The settings that an expression uses, directly or through definitions, by this recipe's paths.
+  std::vector<std::string> settings_in(std::string_view expression) const {
+    std::vector<std::string> out;
+    collect_settings(expression, 0, out);
+    return out;
   }
   /// The path by which this recipe has a setting of the tables.
   const std::string& own(const std::string& path) const {
@@ -94,6 +102,47 @@ class Values {
     return expression_value(*node, at);
   }
 
+  static bool typed(const Node& node) {
+    return node.loc() && node.loc().source->kind() == SourceKind::command_line;
+  }
+
+  bool given(const Location& where) const {
+    if (input_.given) return input_.given(where);
+    return where && where.source->kind() != SourceKind::built_in;
+  }
+
+  /// True if the user wrote the setting of a rule with another value than its default. A file's
+  /// value does not count if the command line decides the condition: whoever switches a feature off
+  /// there does not mean the recipe's settings of that feature.
+  bool is_written(const Rule& rule) const {
+    const std::string path = own(rule.path);
+    const FieldSpec* field = input_.field ? input_.field(path) : nullptr;
+    const Node* node = setting(path);
+    if (!field || !node || node->faulty() || field->default_value.empty()) return false;
+    const bool on_trial = tried_ == path;
+    if (!on_trial && !given(node->loc())) return false;
+    const Node usual = default_value(*field, "");
+    if (on_trial) return trial_ != expression_value(usual);
+    if (node->same_value(usual)) return false;
+    if (typed(*node)) return true;
+    const std::vector<std::string> others = settings_in(rule.must);
+    return std::none_of(others.begin(), others.end(),
+                        [&](const std::string& other) { return typed(*setting(other)); });
+  }
+
+  void collect_settings(std::string_view expression, int depth,
+                        std::vector<std::string>& out) const {
+    for (const auto& name : names_in(expression)) {
+      for (const auto& definition : definitions_)
+        if (name == definition.name && depth < kMaxDefinitionDepth)
+          collect_settings(definition.expression, depth + 1, out);
+      const std::string& path = own(name);
+      const Node* node = setting(path);
+      if (node && !node->is_map() && std::find(out.begin(), out.end(), path) == out.end())
+        out.push_back(path);
+    }
+  }
+
   const RuleInput& input_;
   const std::vector<Definition>& definitions_;
   ExpressionScope scope_;
@@ -116,6 +165,9 @@ class Mender {
   /// one has a fix, unless they are set on the command line.
   std::string fix_for(const Rule& rule) {
     std::vector<std::string> given, others, last;
+    if (rule.unused)
+      if (std::string fix = reset(rule, values_.own(rule.path)); !fix.empty())
+        given.push_back(std::move(fix));
     for (const auto& part : split(rule.mend, ';')) {
       std::string_view mend = trim(part);
       size_t equals = mend.find('=');
@@ -137,6 +189,15 @@ class Mender {
   }
 
  private:
+  /// The default of a setting.
+  std::string reset(const Rule& rule, const std::string& path) {
+    const FieldSpec* field = input_.field(path);
+    values_.try_value(path, expression_value(default_value(*field, "")));
+    const bool mends = !violates(rule) && !breaks_another();
+    values_.end_trial();
+    return mends ? cat(path, "=", field->default_value) : "";
+  }
+
   std::string computed(const Rule& rule, const std::string& path, std::string_view expression) {
     if (!input_.field(path)) return "";
     auto value = values_.evaluate(expression);
@@ -264,6 +325,19 @@ std::string filled(std::string_view text, const Values& values) {
   return out;
 }
 
+/// "0.1 has no effect with scheduler.type=constant".
+std::string without_effect(const Rule& rule, const Values& values) {
+  const std::string path = values.own(rule.path);
+  std::string reason = filled(rule.says, values);
+  if (reason.empty()) {
+    std::vector<std::string> parts;
+    for (const auto& other : values.settings_in(rule.must))
+      if (other != path) parts.push_back(cat(other, "=", brief(*values.setting(other), 40)));
+    reason = join(parts, " and ");
+  }
+  return cat(brief(*values.setting(path), 40), " has no effect with ", reason);
+}
+
 /// "model.kv_heads = 8 from recipes/model/x.yaml:5:15", for the settings that a violation is about.
 std::vector<std::string> origins(const Rule& rule, const Values& values) {
   std::vector<std::string> out;
@@ -294,7 +368,7 @@ void RuleBook::check(const RuleInput& input, Report& report) const {
         fix = mender->fix_for(rule);
       }
       auto notes = origins(rule, values);
-      std::string says = filled(rule.says, values);
+      std::string says = rule.unused ? without_effect(rule, values) : filled(rule.says, values);
       Location where = node ? node->loc() : Location{};
       auto& violation = rule.severity == Severity::error
                             ? report.error(cat("rule ", rule.id), path, where, says)

@@ -33,6 +33,11 @@ struct Rule {
   /// this rule and break no other one are offered.
   const char* mend;
   Severity severity = Severity::error;
+  /// A rule about a setting without effect: `must` is the condition under which the setting at
+  /// `path` has one. Violated where the setting is given with another value than its default and
+  /// the condition is false. The message comes from the condition, unless `says` names the reason;
+  /// the first fix is the default.
+  bool unused = false;
 };
 
 /// A name that rules may use for an expression, e.g. for a setting where 0 means "the same as
@@ -54,6 +59,9 @@ struct RuleInput {
   std::string last_resort =
       {};             // a section that a fix changes only when no other fix works: "model"
   bool fixes = true;  // search for values that fix a violation; this search takes most of the time
+  /// True for the location of a value that the user wrote, for rules about settings without effect.
+  /// Empty: any location but that of a default.
+  std::function<bool(const Location& where)> given = {};
 };
 
 class MT_API RuleBook {

@@ -215,10 +215,11 @@ Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
     for (const auto& spec : owner.schema->fields)
       if (spec.path == rest && spec.fact != Fact::none) in_rules = usual_path(spec.fact);
   for (const Rule* rule : recipe_rules().about(in_rules))
-    rules.push(make_map({{"id", Node::string(rule->id)},
-                         {"when", Node::string(rule->when)},
-                         {"must", Node::string(rule->must)},
-                         {"why", Node::string(rule->why)}}));
+    rules.push(
+        make_map({{"id", Node::string(rule->id)},
+                  {"when", Node::string(rule->unused ? cat(rule->path, " is given") : rule->when)},
+                  {"must", Node::string(rule->must)},
+                  {"why", Node::string(rule->why)}}));
   return make_map({{"path", Node::string(path)},
                    {"asked", Node::string(asked)},
                    {"settings", std::move(settings)},

@@ -388,7 +388,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   apply_weight_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
   check_length(recipe);
-  check_rules(recipe.config, catalog, cluster, recipe.report);
+  check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

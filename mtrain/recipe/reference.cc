@@ -115,11 +115,23 @@ std::string rules_markdown() {
       "needs a\nnumber of ranks or a GPU type that was not given. `mtrain schema --format rules` "
       "writes this page; a test checks that it is\ncurrent.\n\n| rule | shown at | where | must "
       "hold | because |\n|---|---|---|---|---|\n";
-  for (const auto& rule : recipe_rules().rules())
+  for (const auto& rule : recipe_rules().rules()) {
+    if (rule.unused) continue;
     out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `",
                rule.path, "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why),
                " |\n");
-  out += "\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
+  }
+  out +=
+      "\n## Settings without effect\n\nA setting of this table has an effect only where its "
+      "condition holds. Elsewhere, a value that differs from the default is a warning\nif the "
+      "recipe's own file or the command line sets it. A file's value is no warning if the command "
+      "line sets a setting of the\ncondition, or if the file belongs to a config group.\n\n| rule "
+      "| setting | has an effect where | because |\n|---|---|---|---|\n";
+  for (const auto& rule : recipe_rules().rules())
+    if (rule.unused)
+      out += cat("| ", rule.id, " | `", rule.path, "` | ", code(rule.must), " | ", cell(rule.why),
+                 " |\n");
+  out += "\n## Names\n\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
   for (const auto& definition : recipe_rules().definitions())
     out += cat("| `", definition.name, "` | ", code(definition.expression), " |\n");
   return out;

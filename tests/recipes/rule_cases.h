@@ -10,3 +10,4 @@ struct RuleCase {
 std::span<const RuleCase> world_cases();
 std::span<const RuleCase> part_cases();
 std::span<const RuleCase> setting_cases();
+std::span<const RuleCase> unused_cases();

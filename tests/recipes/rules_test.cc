@@ -12,6 +12,7 @@
 #include "mtrain/recipe/recipe.h"
 #include "recipes/rule_cases.h"
 #include "roots.h"
+#include "unit/data/data_files.h"
 
 using namespace mtrain;
 
@@ -38,7 +39,7 @@ const char* base_recipe(std::string_view model) {
 
 std::vector<RuleCase> rule_cases() {
   std::vector<RuleCase> all;
-  for (auto part : {world_cases(), part_cases(), setting_cases()})
+  for (auto part : {world_cases(), part_cases(), setting_cases(), unused_cases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
@@ -187,4 +188,36 @@ TEST_CASE("all violated rules of a recipe are reported at once") {
     if (std::string_view(row.model) == "llama") all += row.broken + std::string(" ");
   Report report = report_of("llama", all);
   CHECK(report.errors() > 30);
+}
+
+TEST_CASE("a setting without effect is a warning only where the user wrote it") {
+  const testing::ScratchFolder folder;
+  fs::create_directory(folder / "mixed_precision");
+  testing::put(folder / "mixed_precision/scaled.yaml", "fp8_margin: 1\n");
+  const std::string group = "defaults: [{mixed_precision: scaled}, _self_]\n",
+                    own = "mixed_precision: {fp8_margin: 1}\n";
+  auto warns = [&](const std::string& head, std::vector<OverrideText> overrides, bool saved) {
+    RecipeRequest request{.recipe = (folder / "r.yaml").string(),
+                          .text = {},
+                          .directory = {},
+                          .overrides = std::move(overrides),
+                          .cluster = {}};
+    testing::put(folder / "r.yaml", head + base_recipe("llama"));
+    if (saved) request.text = head + base_recipe("llama");
+    request.resolved = saved;
+    const Recipe recipe = read_recipe(request, plugins());
+    CAPTURE(recipe.report.text());
+    CHECK(recipe.report.ok());
+    CHECK(recipe.config.root().at("mixed_precision.fp8_margin").as_int() == 1);
+    return violation(recipe.report, "fp8-margin-unused") != nullptr;
+  };
+  const OverrideText margin{"mixed_precision.fp8_margin=1", 3}, none{"mixed_precision.fp8=none", 4};
+  CHECK(warns(own, {}, false));
+  CHECK(warns("", {margin}, false));
+  CHECK(warns(own, {margin, none}, false));
+  CHECK_FALSE(warns(own, {none}, false));  // the command line switches the feature off
+  CHECK_FALSE(warns(group, {}, false));    // the group is for other recipes as well
+  CHECK(warns(group, {margin}, false));
+  CHECK_FALSE(warns(own, {}, true));  // a saved recipe contains the values of all its files
+  CHECK(warns(own, {margin}, true));
 }

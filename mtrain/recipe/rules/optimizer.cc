@@ -85,18 +85,6 @@ constexpr Rule kRules[] = {
      "steps are left to decay before step {decay_end}",
      "", "scheduler.stable_steps=max(0, (decay_end - scheduler.warmup_steps) * 4 // 5)",
      Severity::warning},
-    {"constant-min-lr", "scheduler.min_lr", "scheduler.type == 'constant'", "scheduler.min_lr == 0",
-     "{scheduler.min_lr} has no effect with scheduler.type=constant",
-     "a constant rate does not decay", "scheduler.min_lr=0.0", Severity::warning},
-    {"decay-has-end", "scheduler.decay_steps", "scheduler.type in ['constant', 'inverse_sqrt']",
-     "scheduler.decay_steps == 0",
-     "{scheduler.decay_steps} has no effect with scheduler.type={scheduler.type}",
-     "that schedule has no last step", "scheduler.decay_steps=0", Severity::warning},
-    {"stable-steps-wsd", "scheduler.stable_steps", "scheduler.type != 'wsd'",
-     "scheduler.stable_steps < 0",
-     "{scheduler.stable_steps} has no effect with scheduler.type={scheduler.type}",
-     "only wsd has a plateau before its decay", "scheduler.stable_steps=-1; scheduler.type='wsd'",
-     Severity::warning},
 };
 
 #undef MT_SMALL_STATE

@@ -1,5 +1,7 @@
 #include "mtrain/recipe/rules/rules.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/data/dataset.h"
@@ -161,13 +163,27 @@ void split_facts(const Node& root, const SchemaCatalog& catalog,
   facts["split.fault"] = fault;
 }
 
+/// The files whose values the user wrote for this recipe: the recipe itself and files of overrides.
+/// The files of config groups are for many recipes, so some of their settings may have no effect in
+/// one. `saved`: the recipe contains the values of all its files.
+std::vector<SourcePtr> own_files(const ConfigContainer& config, bool saved) {
+  std::vector<SourcePtr> out;
+  const Composition& composition = config.composition();
+  for (const auto& file : composition.files)
+    if (!saved && file.file == composition.file) out.push_back(file.source);
+  for (const auto& text : config.overrides())
+    if (text.written) out.push_back(text.written.source);
+  return out;
+}
+
 }  // namespace
 
 const RuleBook& recipe_rules() {
   static const RuleBook kBook = [] {
     std::vector<Rule> all;
-    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(),
-                      precision_rules(), optimizer_rules(), memory_rules(), running_rules()})
+    for (auto part :
+         {world_rules(), pipeline_rules(), context_rules(), moe_rules(), precision_rules(),
+          optimizer_rules(), memory_rules(), running_rules(), unused_setting_rules()})
       all.insert(all.end(), part.begin(), part.end());
     return RuleBook(std::move(all), definitions());
   }();
@@ -200,7 +216,7 @@ std::string usual_path(Fact fact) {
 }
 
 void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
-                 const Cluster& cluster, Report& report, bool fixes) {
+                 const Cluster& cluster, Report& report, bool fixes, bool saved) {
   RuleInput input;
   input.fixes = fixes;
   input.last_resort = "model";
@@ -211,6 +227,10 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);
   input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
+  input.given = [own = own_files(config, saved)](const Location& where) {
+    return where && (where.source->kind() == SourceKind::command_line ||
+                     std::find(own.begin(), own.end(), where.source) != own.end());
+  };
   recipe_rules().check(input, report);
 }
 

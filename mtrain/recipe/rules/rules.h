@@ -12,9 +12,11 @@ namespace mtrain {
 /// All rules and definitions.
 MT_API const RuleBook& recipe_rules();
 /// Checks a configuration against all rules. Ignores settings that are already faulty. `fixes`:
-/// search for values that fix a violation.
+/// search for values that fix a violation. `saved`: the recipe was saved by a run, with all values
+/// in one text, so warnings about settings without effect are only for those of the command line.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
-                        const Cluster& cluster, Report& report, bool fixes = true);
+                        const Cluster& cluster, Report& report, bool fixes = true,
+                        bool saved = false);
 /// Checks some settings, without those of a whole recipe, against the rules that name no others.
 /// `sections`: the settings by section, each with its `type` and its defaults.
 MT_API void check_rules_within(const Node& sections, const SchemaCatalog& catalog, Report& report);
@@ -34,5 +36,7 @@ std::span<const Rule> precision_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> memory_rules();
 std::span<const Rule> running_rules();
+/// Settings whose effect depends on other settings.
+std::span<const Rule> unused_setting_rules();
 
 }  // namespace mtrain

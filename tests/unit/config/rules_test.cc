@@ -185,3 +185,52 @@ TEST_CASE("names of an expression, and the rules about a setting") {
   CHECK(ids("dist.tp") == "tp-divides-heads tp-divides-groups world sp ");
   CHECK(ids("nothing") == "");
 }
+
+TEST_CASE("a setting without effect is a warning where the user wrote it") {
+  const std::vector<Rule> rules = {
+      {"margin", "p.margin", "", "delayed", "", "scales of earlier steps", "p.recipe='delayed'",
+       Severity::warning, true},
+      {"window", "p.window", "", "delayed", "another {p.recipe}", "", "", Severity::warning, true}};
+  const std::vector<Definition> definitions = {
+      {"delayed", "p.fp8 != 'none' and p.recipe == 'delayed'"}};
+  FieldSpec count = integer(0), word;
+  count.default_value = "0";
+  word.choices = {"tensorwise", "delayed"};
+  const auto typed = std::make_shared<Source>(SourceKind::command_line, "command line", "");
+  bool any_location = true;
+  auto shown = [&](const std::string& recipe, std::initializer_list<const char*> on_command_line) {
+    Report report;
+    auto root = load_yaml(std::make_shared<Source>(SourceKind::file, "r.yaml", recipe), report);
+    REQUIRE(root.has_value());
+    for (const char* path : on_command_line) root->find(path)->at_location({.source = typed});
+    RuleInput input;
+    input.root = &*root;
+    input.field = [&](const std::string& path) {
+      return path == "p.margin" || path == "p.window" ? &count : &word;
+    };
+    if (!any_location) input.given = [&](const Location& where) { return where.source == typed; };
+    RuleBook(rules, definitions).check(input, report);
+    CHECK(report.errors() == 0);
+    std::string out;
+    for (const auto& d : report.diagnostics())
+      out += cat(d.path, "|", d.message, "|", d.where.text(), "|", d.help, "\n");
+    return out;
+  };
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 2}", {}) ==
+        "p.margin|2 has no effect with p.fp8=none and p.recipe=delayed|r.yaml:1:41|p.margin=0\n");
+  CHECK(shown("p: {fp8: e4m3, recipe: tensorwise, margin: 2}", {}) ==
+        "p.margin|2 has no effect with p.fp8=e4m3 and p.recipe=tensorwise|r.yaml:1:44|p.margin=0, "
+        "or p.recipe=delayed\n");
+  CHECK(shown("p: {fp8: e4m3, recipe: tensorwise, window: 3}", {}) ==
+        "p.window|3 has no effect with another tensorwise|r.yaml:1:44|p.window=0\n");
+  CHECK(shown("p: {fp8: e4m3, recipe: delayed, margin: 2}", {}) == "");
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 0}", {}) == "");
+  CHECK(shown("p: {margin: 2}", {}) == "");  // the condition cannot be computed
+  // The command line switches the feature off: the file's settings of it are no mistake.
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 2}", {"p.fp8"}) == "");
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 2}", {"p.fp8", "p.margin"}) ==
+        "p.margin|2 has no effect with p.fp8=none and p.recipe=delayed|command line|p.margin=0\n");
+  any_location = false;
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 2}", {}) == "");
+  CHECK(shown("p: {fp8: none, recipe: delayed, margin: 2}", {"p.margin"}) != "");
+}

@@ -1,0 +1,150 @@
+// Settings that have an effect only together with other settings. A value without effect is a
+// warning where the user wrote it: see Rule::unused.
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+struct Details {
+  const char* why = "";    // the reason
+  const char* mend = "";   // fixes in addition to the default, as in Rule::mend
+  const char* where = "";  // in the message, instead of the values of the condition's settings
+};
+
+/// The setting at `path` has an effect where `condition` holds.
+constexpr Rule row(const char* id, const char* path, const char* condition, Details details = {}) {
+  return {id,  path, "", condition, details.where, details.why, details.mend, Severity::warning,
+          true};
+}
+
+#define MT_DYNAMIC_SCALE "mixed_precision.dtype == 'fp16' and mixed_precision.loss_scale == 0"
+#define MT_DELAYED "fp8 and mixed_precision.fp8_recipe == 'delayed'"
+#define MT_RECORDS_ARE_SPLIT                                                                      \
+  "dataset.valid_path == '' and dataset.test_path == '' and len(dataset.valid_paths ?? []) == 0 " \
+  "and len(dataset.test_paths ?? []) == 0"
+
+constexpr Details kDynamicScale = {"only fp16 has a loss scale, and loss_scale=0 makes it dynamic"};
+constexpr Details kDelayed = {"only delayed scales come from earlier steps"};
+constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
+
+constexpr Rule kRules[] = {
+    // model
+    row("vocab-multiple-unused", "model.vocab_multiple", "model.vocab_size == 0",
+        {"a given vocab_size is not rounded", "model.vocab_size=0"}),
+    row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
+        {"", "model.recompute='selective'"}),
+    row("rope-factor-unused", "model.rope.factor", "model.rope.scaling != 'none'",
+        {"", "model.rope.scaling='llama3'"}),
+    row("rope-low-freq-unused", "model.rope.low_freq_factor", "model.rope.scaling == 'llama3'",
+        {"", "model.rope.scaling='llama3'"}),
+    row("rope-high-freq-unused", "model.rope.high_freq_factor", "model.rope.scaling == 'llama3'",
+        {"", "model.rope.scaling='llama3'"}),
+    row("rope-original-unused", "model.rope.original_max_positions",
+        "model.rope.scaling in ['llama3', 'yarn']", {"", "model.rope.scaling='llama3'"}),
+    row("drop-policy-unused", "model.moe.drop_policy", "model.moe.capacity_factor != null",
+        {"without a capacity no token is dropped", "model.moe.capacity_factor=1.0"}),
+    row("pre-softmax-unused", "model.moe.router.pre_softmax", "model.moe.router.score == 'softmax'",
+        {"other scores are computed for each expert separately, before top_k"}),
+    row("bias-rate-unused", "model.moe.router.bias_update_rate", "model.moe.router.bias"),
+    row("aux-loss-unused", "model.moe.router.aux_loss_coeff",
+        "model.moe.router.balancing != ['none']", {"", "model.moe.router.balancing=['aux_loss']"}),
+    // dataset
+    row("split-unused", "dataset.split", MT_RECORDS_ARE_SPLIT,
+        {"split divides the training data where no other data is given", "",
+         "separate data for validation or testing"}),
+    row("max-bad-unused", "dataset.max_bad", "dataset.on_bad == 'skip'",
+        {"otherwise the first bad record is an error", "dataset.on_bad='skip'"}),
+    row("packed-length-packing", "dataset.packed_length", "dataset.packing != 'none'",
+        {"no records are packed", "dataset.packing='offline'"}),
+    row("prompt-template", "dataset.prompt",
+        "dataset.chat_template == '' and dataset.template_path == ''",
+        {"a chat template renders alpaca records as conversations", "", "a chat template"}),
+    row("prompt-format", "dataset.prompt", "dataset.format in ['auto', 'alpaca']",
+        {"only alpaca records use it"}),
+    row("fim-prefix-unused", "dataset.fim.prefix", "dataset.fim.rate > 0", kFim),
+    row("fim-middle-unused", "dataset.fim.middle", "dataset.fim.rate > 0", kFim),
+    row("fim-suffix-unused", "dataset.fim.suffix", "dataset.fim.rate > 0", kFim),
+    row("fim-pad-unused", "dataset.fim.pad", "dataset.fim.rate > 0", kFim),
+    row("fim-cut-unused", "dataset.fim.cut", "dataset.fim.rate > 0", kFim),
+    row("fim-spm-unused", "dataset.fim.spm_rate", "dataset.fim.rate > 0", kFim),
+    row("fim-fragment-unused", "dataset.fim.fragment", "dataset.fim.rate > 0", kFim),
+    row("fim-fragment-rate-unused", "dataset.fim.fragment_rate",
+        "dataset.fim.rate > 0 and dataset.fim.fragment != ''",
+        {"only dataset.fim.fragment divides documents into fragments"}),
+    row("fim-no-prefix-unused", "dataset.fim.no_prefix", "dataset.fim.rate > 0", kFim),
+    // train, optimizer, scheduler
+    row("max-skips-unused", "train.max_skips",
+        "train.on_nonfinite == 'skip' or optimizer.skip_grad_norm != null",
+        {"no update is skipped", "train.on_nonfinite='skip'"}),
+    row("constant-min-lr", "scheduler.min_lr", "scheduler.type != 'constant'",
+        {"a constant rate does not decay"}),
+    row("decay-has-end", "scheduler.decay_steps",
+        "not scheduler.type in ['constant', 'inverse_sqrt']", {"that schedule has no last step"}),
+    row("stable-steps-wsd", "scheduler.stable_steps", "scheduler.type == 'wsd'",
+        {"only wsd has a plateau before its decay", "scheduler.type='wsd'"}),
+    row("wsd-decay-unused", "scheduler.wsd_decay", "scheduler.type == 'wsd'",
+        {"", "scheduler.type='wsd'"}),
+    // mixed_precision
+    row("initial-scale-unused", "mixed_precision.initial_loss_scale", MT_DYNAMIC_SCALE,
+        kDynamicScale),
+    row("min-scale-unused", "mixed_precision.min_loss_scale", MT_DYNAMIC_SCALE, kDynamicScale),
+    row("scale-window-unused", "mixed_precision.loss_scale_window", MT_DYNAMIC_SCALE,
+        kDynamicScale),
+    row("scale-hysteresis-unused", "mixed_precision.loss_scale_hysteresis", MT_DYNAMIC_SCALE,
+        kDynamicScale),
+    row("fp8-recipe-unused", "mixed_precision.fp8_recipe", "fp8"),
+    row("fp8-margin-unused", "mixed_precision.fp8_margin", MT_DELAYED, kDelayed),
+    row("fp8-history-unused", "mixed_precision.fp8_amax_history", MT_DELAYED, kDelayed),
+    row("fp8-algo-unused", "mixed_precision.fp8_amax_algo", MT_DELAYED, kDelayed),
+    row("first-bf16-unused", "mixed_precision.first_bf16_layers", "fp8 or fp4"),
+    row("last-bf16-unused", "mixed_precision.last_bf16_layers", "fp8 or fp4"),
+    row("fp4-rounding-unused", "mixed_precision.fp4_stochastic_rounding", "fp4"),
+    row("fp4-hadamard-unused", "mixed_precision.fp4_hadamard", "fp4"),
+    // dist, ddp, comm_overlap
+    row("order-unused", "dist.order", "dist.pp > 1",
+        {"the orders differ in the place of the pipeline stages"}),
+    row("schedule-unused", "dist.schedule", "dist.pp > 1 and dist.schedule_file == ''"),
+    row("account-embedding-unused", "dist.account_for_embedding", "dist.pp > 1"),
+    row("account-loss-unused", "dist.account_for_loss", "dist.pp > 1"),
+    row("group-size-unused", "dist.microbatch_group_size",
+        "comm_overlap.moe or (dist.pp > 1 and dist.schedule == 'interleaved' and "
+        "dist.schedule_file == '')",
+        {"only an interleaved schedule switches between the stages of a rank"}),
+    row("cp-comm-unused", "dist.cp_comm", "dist.cp > 1"),
+    row("cp-limit-unused", "dist.max_tokens_per_cp_rank", "dist.dynamic_cp",
+        {"", "dist.dynamic_cp=true"}),
+    row("nccl-algo-unused", "dist.nccl_algo",
+        "dist.backend == 'cuda' and (dist.comm == null or dist.comm in device_communicators)",
+        {"only NCCL reads it"}),
+    row("overlap-in-order", "ddp.overlap_grad_reduce",
+        "not ddp.in_order or ddp.overlap_param_gather",
+        {"with ddp.in_order gradients are added after the last backward", "ddp.in_order=false",
+         "ddp.in_order=true"}),
+    row("wgrad-limit-unused", "comm_overlap.embedding_wgrad_limit", "comm_overlap.embedding_wgrad"),
+    // running
+    row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
+    row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",
+        {"with checkpoint.keep=0 no checkpoint is deleted"}),
+    row("logger-interval-unused", "logger.interval", "logger.console != 'off'",
+        {"metrics.jsonl and TensorBoard have every step"}),
+    row("params-norm-unused", "logger.params_norm", "logger.metrics or logger.tensorboard",
+        {"the console does not show it", "logger.metrics=true"}),
+    row("validation-interval-unused", "validation.interval", "validation.steps > 0",
+        {"", "validation.steps=10"}),
+    row("profile-start-unused", "profiling.start", "profiling.type != 'none'",
+        {"", "profiling.type='trace'"}),
+    row("profile-end-unused", "profiling.end", "profiling.type != 'none'",
+        {"", "profiling.type='trace'"}),
+    row("profile-ranks-unused", "profiling.ranks", "profiling.type != 'none'",
+        {"", "profiling.type='trace'"}),
+};
+
+#undef MT_DYNAMIC_SCALE
+#undef MT_DELAYED
+#undef MT_RECORDS_ARE_SPLIT
+
+}  // namespace
+
+std::span<const Rule> unused_setting_rules() { return kRules; }
+
+}  // namespace mtrain
