@@ -14,6 +14,11 @@ constexpr Rule kRules[] = {
      "{model.moe.top_k} experts per token are more than the {model.moe.experts} experts of the "
      "model",
      "", "model.moe.top_k"},
+    {"experts-in-a-block", "model.moe.layer_freq", "experts > 0",
+     "model.moe.first_dense_layers + model.moe.layer_freq <= model.layers",
+     "none of the {model.layers} blocks has experts",
+     "the first block with experts is number first_dense_layers + layer_freq, counted from 1",
+     "model.moe.layer_freq; model.moe.first_dense_layers"},
     {"etp-divides-ffn", "dist.etp", "", "expert_ffn % dist.etp == 0",
      "{dist.etp} does not divide the experts' width ({expert_ffn})",
      "an expert's width is split evenly", "dist.etp"},
