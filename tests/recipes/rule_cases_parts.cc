@@ -43,6 +43,10 @@ constexpr RuleCase kParts[] = {
     {"group-top-k", "moe", "model.moe.router.group_top_k=3 model.moe.router.groups=2",
      "model.moe.router.group_top_k=1 model.moe.router.groups=2"},
     {"groups-divide-experts", "moe", "model.moe.router.groups=3", "model.moe.router.groups=4"},
+    {"groups-need-top-k", "moe", "model.moe.router.groups=2",
+     "model.moe.router.groups=2 model.moe.router.group_top_k=1"},
+    {"balancing-coefficients", "moe", "model.moe.router.aux_loss_coeff=[0.1,0.2]",
+     "model.moe.router.aux_loss_coeff=[0.1]"},
     {"balancing-coefficients", "moe", "model.moe.router.balancing=[aux_loss,seq_aux_loss]",
      "model.moe.router.balancing=[aux_loss,seq_aux_loss] "
      "model.moe.router.aux_loss_coeff=[0.01,0.01]"},

@@ -41,17 +41,22 @@ constexpr Rule kRules[] = {
      "{model.moe.router.group_top_k} chosen groups are more than the {model.moe.router.groups} "
      "groups of the router",
      "", "model.moe.router.group_top_k; model.moe.router.groups"},
+    {"groups-need-top-k", "model.moe.router.groups", "model.moe.router.groups > 1",
+     "model.moe.router.group_top_k > 0",
+     "{model.moe.router.groups} groups have no effect without group_top_k",
+     "group_top_k is the number of groups from which a token's experts are chosen",
+     "model.moe.router.group_top_k; model.moe.router.groups=0"},
     {"groups-divide-experts", "model.moe.router.groups", "model.moe.router.groups > 0",
      "model.moe.experts % model.moe.router.groups == 0",
      "{model.moe.experts} experts cannot be split into {model.moe.router.groups} groups", "",
      "model.moe.router.groups"},
     {"balancing-coefficients", "model.moe.router.aux_loss_coeff",
-     "len(model.moe.router.balancing) > 1",
+     "len(model.moe.router.balancing) > 1 or len(model.moe.router.aux_loss_coeff) > 1",
      "len(model.moe.router.aux_loss_coeff) == len(model.moe.router.balancing)",
-     "{len(model.moe.router.aux_loss_coeff)} weights for {len(model.moe.router.balancing)} kinds "
-     "of "
-     "balancing",
-     "each has its own weight", "model.moe.router.balancing=['aux_loss']"},
+     "aux_loss_coeff has {len(model.moe.router.aux_loss_coeff)} entries, and balancing has "
+     "{len(model.moe.router.balancing)}",
+     "each method has one coefficient",
+     "model.moe.router.balancing=['aux_loss']; model.moe.router.aux_loss_coeff=[0.01]"},
     {"balancing-weight", "model.moe.router.aux_loss_coeff",
      "'aux_loss' in model.moe.router.balancing", "sum(model.moe.router.aux_loss_coeff) > 0",
      "aux_loss with weight 0 balances nothing", "a few experts would get all tokens",
