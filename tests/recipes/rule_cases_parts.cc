@@ -45,6 +45,9 @@ constexpr RuleCase kParts[] = {
     {"groups-divide-experts", "moe", "model.moe.router.groups=3", "model.moe.router.groups=4"},
     {"groups-need-top-k", "moe", "model.moe.router.groups=2",
      "model.moe.router.groups=2 model.moe.router.group_top_k=1"},
+    {"top-k-of-groups", "moe",
+     "model.moe.top_k=3 model.moe.router.groups=4 model.moe.router.group_top_k=1",
+     "model.moe.top_k=3 model.moe.router.groups=4 model.moe.router.group_top_k=2"},
     {"balancing-coefficients", "moe", "model.moe.router.aux_loss_coeff=[0.1,0.2]",
      "model.moe.router.aux_loss_coeff=[0.1]"},
     {"balancing-coefficients", "moe", "model.moe.router.balancing=[aux_loss,seq_aux_loss]",
@@ -52,6 +55,11 @@ constexpr RuleCase kParts[] = {
      "model.moe.router.aux_loss_coeff=[0.01,0.01]"},
     {"balancing-weight", "moe", "model.moe.router.aux_loss_coeff=[0]",
      "model.moe.router.aux_loss_coeff=[0.02]"},
+    {"seq-aux-dynamic-cp", "moe",
+     "model.moe.router.balancing=[seq_aux_loss] dist.dynamic_cp=true "
+     "dist.max_tokens_per_cp_rank=4096",
+     "model.moe.router.balancing=[aux_loss] dist.dynamic_cp=true "
+     "dist.max_tokens_per_cp_rank=4096"},
     {"capacity-balancing", "moe",
      "model.moe.capacity_factor=1.5 model.moe.router.balancing=[sinkhorn]",
      "model.moe.capacity_factor=1.5"},

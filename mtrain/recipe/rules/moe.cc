@@ -46,6 +46,16 @@ constexpr Rule kRules[] = {
      "{model.moe.router.groups} groups have no effect without group_top_k",
      "group_top_k is the number of groups from which a token's experts are chosen",
      "model.moe.router.group_top_k; model.moe.router.groups=0"},
+    {"top-k-of-groups", "model.moe.top_k",
+     "model.moe.router.group_top_k > 0 and model.moe.router.group_top_k <= model.moe.router.groups "
+     "and model.moe.top_k <= model.moe.experts",
+     "model.moe.top_k <= model.moe.experts // max(1, model.moe.router.groups) * "
+     "model.moe.router.group_top_k",
+     "{model.moe.top_k} experts per token are more than the {model.moe.experts // max(1, "
+     "model.moe.router.groups) * model.moe.router.group_top_k} experts of "
+     "model.moe.router.group_top_k ({model.moe.router.group_top_k}) groups",
+     "a token's experts are chosen within the selected groups",
+     "model.moe.router.group_top_k; model.moe.top_k"},
     {"groups-divide-experts", "model.moe.router.groups", "model.moe.router.groups > 0",
      "model.moe.experts % model.moe.router.groups == 0",
      "{model.moe.experts} experts cannot be split into {model.moe.router.groups} groups", "",
@@ -61,6 +71,10 @@ constexpr Rule kRules[] = {
      "'aux_loss' in model.moe.router.balancing", "sum(model.moe.router.aux_loss_coeff) > 0",
      "aux_loss with weight 0 balances nothing", "a few experts would get all tokens",
      "model.moe.router.aux_loss_coeff=[0.01]", Severity::warning},
+    {"seq-aux-dynamic-cp", "model.moe.router.balancing",
+     "'seq_aux_loss' in model.moe.router.balancing", "not dist.dynamic_cp",
+     "seq_aux_loss cannot be combined with dist.dynamic_cp",
+     "the ranks of dist.dynamic_cp share different sequences", "dist.dynamic_cp"},
     {"capacity-balancing", "model.moe.capacity_factor", "model.moe.capacity_factor != null",
      "not 'sinkhorn' in model.moe.router.balancing", "a capacity cannot be combined with sinkhorn",
      "it already balances the tokens of all experts", "model.moe.router.balancing=['aux_loss']"},
