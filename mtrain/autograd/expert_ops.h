@@ -50,6 +50,7 @@ struct RouterBalance {
   std::span<const int32_t>
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
+  std::span<const int32_t> padding;  // [T], not 0: the position is padding; empty: none
   std::function<void(std::span<int64_t>)> add_up;
   float token_weight = 0;
 };
@@ -60,15 +61,17 @@ struct RouterRecord {
   std::vector<int64_t> choices;  // [E], how often each expert was selected
   std::vector<double> terms;     // one per term, sums over this rank's tokens
   double z = 0;                  // the same for the z loss, coefficient included
-  int64_t tokens = 0;
+  int64_t tokens = 0;            // without padding
 };
 
 struct Routed {
-  Tensor weights_TK;             // float, differentiable
-  std::vector<int32_t> experts;  // [T*K], the selection of each token in descending order of score
+  Tensor weights_TK;  // float, differentiable
+  /// [T*K], the selection of each token in descending order of score; -1 for padding
+  std::vector<int32_t> experts;
 };
 
-/// Selects experts. Ties go to the expert with the smaller number. `record` may be null and must
+/// Selects experts. Ties go to the expert with the smaller number. Padding selects none, has the
+/// weight 0, and counts neither in the losses nor in the record. `record` may be null and must
 /// outlive the tape.
 MT_API Routed route(const Tensor& logits_TE, const RouterRule& rule, const RouterBalance& balance,
                     RouterRecord* record);

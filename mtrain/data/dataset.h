@@ -42,6 +42,10 @@ struct Sample {
   std::span<int32_t> positions;  // position of each token within its sequence
   /// the first index of each sequence: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
+  /// The number of positions at the end that are padding: no text of the sample. Experts leave them
+  /// out. Their targets are kIgnoredTarget. 0 before get(), so a source without padding need not
+  /// set it.
+  int64_t padding = 0;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.
   std::optional<uint64_t> draw{};
@@ -52,8 +56,8 @@ class MT_API SampleSource {
   virtual ~SampleSource() = default;
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
-  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) that names
-  /// file, document and position.
+  /// Fills every member of `out`, Sample::padding only if there is some. REQUIRES: 0 <= index <
+  /// size(). Throws Error(data) that names file, document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
   /// True when training may continue after the last sample with the first one again: the loader
   /// then reads sample i % size(). Otherwise it throws Error(data).

@@ -42,6 +42,7 @@ void GptSource::get(int64_t index, Sample& out) const {
   if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss)
     mark_documents(out);
   for (auto i = static_cast<size_t>(count); i < seq; ++i) out.tokens[i] = 0;  // any valid id
+  out.padding = std::max<int64_t>(0, config_.seq_length - count);
 }
 
 std::string GptSource::order() const {

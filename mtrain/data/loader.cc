@@ -27,6 +27,17 @@ void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, Batch&
   batch.max_seqlen = std::max(batch.max_seqlen, static_cast<int32_t>(seq_length) - previous);
 }
 
+/// Notes the padding of a row. A target there would be a token that experts do not process.
+void add_padding(const Sample& sample, Batch& batch) {
+  const auto length = static_cast<int64_t>(sample.targets.size());
+  MT_CHECK(sample.padding >= 0 && sample.padding <= length, sample.padding,
+           " padded positions in a sample of ", length);
+  const auto padded = sample.targets.last(static_cast<size_t>(sample.padding));
+  MT_CHECK(std::all_of(padded.begin(), padded.end(), [](int32_t t) { return t == kIgnoredTarget; }),
+           "a target in the ", sample.padding, " padded positions of a sample");
+  batch.padding.push_back(static_cast<int32_t>(sample.padding));
+}
+
 }  // namespace
 
 // Two sets of buffers: the user reads one while the worker fills the other.
@@ -94,6 +105,7 @@ class Loader::Worker {
     auto count = static_cast<size_t>(batch.rows * batch.seq_length);
     for (auto* values : {&batch.tokens, &batch.targets, &batch.positions}) values->resize(count);
     batch.cu_seqlens.reserve(static_cast<size_t>(batch.rows) + 1);
+    batch.padding.reserve(static_cast<size_t>(batch.rows));
   }
 
   bool has(int64_t first) const {
@@ -148,17 +160,20 @@ class Loader::Worker {
     const auto seq = static_cast<size_t>(config_.seq_length);
     batch.first_sample = first;
     batch.cu_seqlens.clear();
+    batch.padding.clear();
     batch.max_seqlen = 0;
     for (int64_t row = 0; row < batch.rows; ++row) {
       auto at = static_cast<size_t>(row) * seq;
       sample_.tokens = std::span(batch.tokens).subspan(at, seq);
       sample_.targets = std::span(batch.targets).subspan(at, seq);
       sample_.positions = std::span(batch.positions).subspan(at, seq);
+      sample_.padding = 0;
       int64_t index = first + row;
       call_plugin(source_, "get()", [&] {
         source_.get(source_.repeats() ? index % source_.size() : index, sample_);
       });
       add_sequences(sample_, row, config_.seq_length, batch);
+      add_padding(sample_, batch);
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
     batch.num_target_tokens =

@@ -45,6 +45,7 @@ size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trai
 }
 
 void write_padding(size_t at, int32_t pad_id, Sample& out) {
+  out.padding = static_cast<int64_t>(out.tokens.size() - at);
   if (at == out.tokens.size()) return;
   const auto offset = static_cast<std::ptrdiff_t>(at);
   out.starts.push_back(static_cast<int32_t>(at));

@@ -23,6 +23,9 @@ struct ModelInput {
   /// With context parallelism, the tokens of each sequence that this rank holds. The T tokens are
   /// only these, and `bounds` has the boundaries of the sequences among them. Null: all tokens.
   std::shared_ptr<const ContextSlice> context;
+  /// [T], on the host: 1 for positions that are padding, which experts leave out; null: none. The
+  /// prompt's tokens are no padding, although their targets are ignored.
+  std::shared_ptr<const std::vector<int32_t>> padding;
   float loss_weight = 0;  // the gradient of each token's loss in backward; 0: not known yet
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.

@@ -136,11 +136,17 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
       if (active_axis(axis)) axis->comm().all_reduce(counts);
   };
   if (bias_) out.bias = bias_->values;
+  const int64_t first = parallel_->sequence ? axis_index(parallel_->tp) * tokens : 0;
+  if (input.padding) {
+    MT_CHECK(static_cast<int64_t>(input.padding->size()) >= first + tokens, "tokens from ", first,
+             " to ", first + tokens, " of ", input.padding->size());
+    out.padding =
+        std::span(*input.padding).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
+  }
   for (BalanceTerm& term : out.terms)
     if (term.over == BalanceTerm::Over::given) term.load = load_->values;
   if (!has_terms(BalanceTerm::Over::sequence)) return out;
   const std::vector<int32_t>& bounds = *input.bounds;
-  int64_t first = parallel_->sequence ? axis_index(parallel_->tp) * tokens : 0;
   out.sequences = static_cast<int64_t>(bounds.size()) - 1;
   MT_CHECK(bounds.back() >= first + tokens, "tokens from ", first, " to ", first + tokens, " of ",
            bounds.back());

@@ -23,6 +23,7 @@ std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
   std::vector<int64_t> counts(ranks);
   axis->comm().all_gather(std::span<const int64_t>(&count, 1), std::span(counts));
   mine.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())));
+  if (mine.empty()) return {};  // these ranks have only padding
   std::vector<Candidate> padded(mine.size() * ranks), all;
   auto size = static_cast<int64_t>(mine.size() * sizeof(Candidate));
   axis->comm().all_gather({mine.data(), size, DType::u8},
@@ -56,14 +57,18 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
                           const ParallelContext& parallel, int64_t num_experts,
                           const std::vector<float>& weights, int64_t tokens,
                           std::vector<int32_t>& experts) {
-  if (!capacity.factor || tokens == 0) return;
-  int64_t k = static_cast<int64_t>(experts.size()) / tokens;
+  if (!capacity.factor) return;
+  // A rank without tokens takes part in the exchange.
+  int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1;
   std::vector<int64_t> token_of = tokens_of_rows(ctx, tokens);
   std::vector<Candidate> mine;
+  auto candidate = [&](size_t i) {
+    return Candidate{token_of[i / static_cast<size_t>(k)], experts[i],
+                     std::isnan(weights[i]) ? -1 : weights[i]};
+  };
   for (size_t i = 0; i < experts.size(); ++i)
-    mine.push_back({token_of[i / static_cast<size_t>(k)], experts[i],
-                    std::isnan(weights[i]) ? -1 : weights[i]});
-  std::vector<Candidate> all = mine;
+    if (experts[i] >= 0) mine.push_back(candidate(i));
+  std::vector<Candidate> all = std::move(mine);
   if (ctx.backend().computes())  // a dry run has no peers
     for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
       all = gather(axis, std::move(all));
@@ -83,9 +88,10 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
     count = i > 0 && all[i].expert == all[i - 1].expert ? count + 1 : 1;
     if (count <= most) last[static_cast<size_t>(all[i].expert)] = all[i];
   }
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const auto& worst = last[static_cast<size_t>(mine[i].expert)];
-    if (!worst || before(*worst, mine[i])) experts[i] = -1;
+  for (size_t i = 0; i < experts.size(); ++i) {
+    if (experts[i] < 0) continue;
+    const auto& worst = last[static_cast<size_t>(experts[i])];
+    if (!worst || before(*worst, candidate(i))) experts[i] = -1;
   }
 }
 

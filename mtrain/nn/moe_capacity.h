@@ -23,10 +23,11 @@ struct ExpertCapacity {
 /// arXiv:2006.16668).
 MT_API int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
-/// Sets the entries of `experts` [T*K] beyond the capacity of their expert to -1. `weights` [T*K]:
-/// the weight of each selection; of equal ones, the earlier token is kept. `tokens`: T, the tokens
-/// of this rank, whose positions in the micro-batch are ExecutionContext::own_tokens. Collective
-/// over tp (with sequence parallelism) and cp.
+/// Sets the entries of `experts` [T*K] beyond the capacity of their expert to -1. Padding, whose
+/// entries are -1 already, does not count. `weights` [T*K]: the weight of each selection; of equal
+/// ones, the earlier token is kept. `tokens`: T, the tokens of this rank, whose positions in the
+/// micro-batch are ExecutionContext::own_tokens. Collective over tp (with sequence parallelism) and
+/// cp.
 MT_API void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
                                  const ParallelContext& parallel, int64_t num_experts,
                                  const std::vector<float>& weights, int64_t tokens,

@@ -93,7 +93,7 @@ void MoeSettings::bind(Fields& f) {
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
-      .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
+      .renamed_from({"decoder_sparse_step"});
   f("latent_size", latent_size, "project tokens to this width before the experts; 0: no projection")
       .min(0)
       .max(kLargestDimension)

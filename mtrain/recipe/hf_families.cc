@@ -119,6 +119,7 @@ constexpr HfKey kMixtral[] = {
     {"output_router_logits", harmless, "", kOutputs},
     {"router_aux_loss_coef", training, "", ""},
     {"router_jitter_noise", training, "", ""},
+    {"moe_layer_freq", only, "1", "experts in every block"},
     {"rope.partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
 };
 

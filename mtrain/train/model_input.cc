@@ -7,6 +7,27 @@
 
 namespace mtrain {
 
+namespace {
+
+/// 1 for each position of the micro-batch that is padding; empty: none.
+std::vector<int32_t> padded_positions(const Batch& batch) {
+  std::vector<int32_t> out;
+  for (size_t row = 0; row < batch.padding.size(); ++row) {
+    if (batch.padding[row] == 0) continue;
+    out.resize(batch.tokens.size());
+    auto end = out.begin() + static_cast<ptrdiff_t>(row + 1) * batch.seq_length;
+    std::fill(end - batch.padding[row], end, 1);
+  }
+  return out;
+}
+
+void set_padding(ModelInput& input, std::vector<int32_t> padded) {
+  if (!padded.empty())
+    input.padding = std::make_shared<const std::vector<int32_t>>(std::move(padded));
+}
+
+}  // namespace
+
 ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_targets) {
   Shape shape{static_cast<int64_t>(batch.tokens.size())};
   ModelInput input;
@@ -14,6 +35,7 @@ ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_target
   input.positions_T = ctx.from_host<int32_t>(batch.positions, shape);
   if (with_targets) input.targets_T = ctx.from_host<int32_t>(batch.targets, shape);
   input.bounds = std::make_shared<const std::vector<int32_t>>(batch.cu_seqlens);
+  set_padding(input, padded_positions(batch));
   return input;
 }
 
@@ -50,6 +72,8 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
               .cu_seqlens = slice->bounds()};
     input = to_device(ctx, own);
     input.context = slice;
+    if (auto padded = padded_positions(batch); !padded.empty())
+      set_padding(input, slice->take(padded));
     tokens = slice->tokens();
     rows = slice->rows();
   } else {

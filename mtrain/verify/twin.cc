@@ -69,6 +69,12 @@ void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
   if (model.get(Fact::ffn_hidden_size) > 0) model.set(Fact::ffn_hidden_size, 2 * heads * dim);
 }
 
+/// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
+int64_t num_blocks(int64_t ranks) {
+  if (ranks == 1) return 2;
+  return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
+}
+
 void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t hidden) {
   if (model.get(Fact::experts) == 0) return;
   model.set(Fact::experts, round_up(4, ranks));
@@ -76,16 +82,11 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
   moe.at_most("shared_ffn_hidden_size", hidden);
   moe.at_most("first_dense_layers", 1);
-  moe.at_most("layer_freq", 2);
+  // The last of num_blocks() blocks, of which there are at least two, still has experts.
+  moe.at_most("layer_freq", num_blocks(ranks) > 2 || moe.get("first_dense_layers") == 0 ? 2 : 1);
   moe.at_most("latent_size", hidden / 2);
   moe.at_most("router.groups", 2);
   moe.at_most("router.group_top_k", 1);
-}
-
-/// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
-int64_t num_blocks(int64_t ranks) {
-  if (ranks == 1) return 2;
-  return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
 }
 
 void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {

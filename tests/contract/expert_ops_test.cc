@@ -284,6 +284,91 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
       }
 }
 
+/// What route() makes of some tokens: the selection, the weights, the gradient of the logits for
+/// `dy`, and the record.
+struct RouteOutcome {
+  Ids experts;
+  Values weights, gradient;
+  RouterRecord record;
+};
+
+RouteOutcome routed(const Values& z, int64_t experts, const RouterRule& rule,
+                    const RouterBalance& balance, const Values& dy) {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  auto tokens = static_cast<int64_t>(z.size()) / experts;
+  auto target = std::make_shared<Catcher>();
+  Tensor logits = make(ctx, z, {tokens, experts}, DType::f32);
+  logits.set_node(target);
+  RouteOutcome out;
+  Routed got = route(logits, rule, balance, &out.record);
+  backward(got.weights_TK, make(ctx, dy, {tokens, rule.top_k}, DType::f32));
+  out.experts = got.experts;
+  out.weights = values_of(got.weights_TK), out.gradient = values_of(target->grad);
+  return out;
+}
+
+/// The rows of `width` values that are not padding.
+template <class T>
+std::vector<T> without(const std::vector<T>& all, const Ids& padding, size_t width) {
+  std::vector<T> out;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!padding[i / width]) out.push_back(all[i]);
+  return out;
+}
+
+TEST_CASE("route: padding selects nothing and counts in nothing") {
+  constexpr int64_t kExperts = 6;
+  const Ids padding = {0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1},
+            sequences = {0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2};
+  const std::vector<float> load = {1.5f, 0, 2.5f, 0.5f, 0.5f, 1};
+  const Values z = random_values(12 * kExperts, "z", 1.5), dy = random_values(24, "dy");
+  const Ids real_sequences = without(sequences, padding, 1);
+  using Over = BalanceTerm::Over;
+  for (auto score :
+       {RouterRule::Score::softmax, RouterRule::Score::sigmoid, RouterRule::Score::sqrt_softplus})
+    for (auto over : {Over::micro_batch, Over::sequence, Over::given})
+      for (int64_t groups : {0, 3}) {
+        RouterRule rule{
+            .score = score, .top_k = 2, .groups = groups, .group_top_k = groups ? 2 : 0};
+        RouterBalance balance{.terms = {{over, 0.4, load}},
+                              .z_coefficient = 0.7,
+                              .sequence_of = real_sequences,
+                              .sequences = 3,
+                              .token_weight = 0.25f};
+        const RouteOutcome want =
+            routed(without(z, padding, kExperts), kExperts, rule, balance, without(dy, padding, 2));
+        balance.sequence_of = sequences;
+        balance.padding = padding;
+        const RouteOutcome got = routed(z, kExperts, rule, balance, dy);
+        CHECK(without(got.experts, padding, 2) == want.experts);
+        CHECK(without(got.weights, padding, 2) == want.weights);
+        CHECK(without(got.gradient, padding, kExperts) == want.gradient);
+        for (size_t i = 0; i < padding.size(); ++i) {
+          if (!padding[i]) continue;
+          CHECK(got.experts[2 * i] == -1);
+          CHECK(got.experts[2 * i + 1] == -1);
+          CHECK(got.weights[2 * i] == 0);
+          for (size_t e = 0; e < kExperts; ++e) CHECK(got.gradient[i * kExperts + e] == 0);
+        }
+        CHECK(got.record.choices == want.record.choices);
+        CHECK(got.record.terms == want.record.terms);
+        CHECK(got.record.z == want.record.z);
+        CHECK(got.record.tokens == 7);
+        // The losses are not 0, so padding that counts would show.
+        CHECK(want.record.z > 0);
+        CHECK(want.record.terms.at(0) > 0);
+      }
+}
+
+TEST_CASE("route: marks of padding for another number of tokens are refused") {
+  Fixture lab;
+  Tensor logits = make(lab.context(), random_values(8, "z"), {2, 4}, DType::f32);
+  const Ids padding = {0};
+  CHECK_THROWS_WITH_AS(route(logits, {}, {.padding = padding}, nullptr),
+                       doctest::Contains("marks of padding"), Error);
+}
+
 TEST_CASE("route: losses without a weight are refused") {
   Fixture lab;
   Tensor logits = make(lab.context(), random_values(8, "z"), {2, 4}, DType::f32);

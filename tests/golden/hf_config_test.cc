@@ -414,6 +414,27 @@ TEST_CASE("the weight of the loss that balances experts comes from the folder") 
   CHECK(found);
 }
 
+TEST_CASE("frequencies of blocks with experts are read as the families mean them") {
+  auto read_with = [](const char* key, int64_t n) {
+    return read(Json{{"model_type", "mixtral"}, {key, n}}, "moe");
+  };
+  auto layer_freq = [](const HfFolderConfig& config) {
+    for (const auto& setting : config.settings)
+      if (setting.path == "model.moe.layer_freq") return setting.value.as_int();
+    return int64_t{1};  // the default
+  };
+  // moe_layer_freq n selects blocks 0, n ...; decoder_sparse_step n, like ours, n - 1, 2n - 1 ...
+  const auto every = read_with("moe_layer_freq", 1), second = read_with("moe_layer_freq", 2),
+             step = read_with("decoder_sparse_step", 2);
+  CHECK(every.refused.empty());
+  CHECK(layer_freq(every) == 1);
+  REQUIRE(second.refused.size() == 1);
+  CHECK(second.refused[0].key == "moe_layer_freq");
+  CHECK(second.refused[0].what.find("experts in every block") != std::string::npos);
+  CHECK(step.refused.empty());
+  CHECK(layer_freq(step) == 2);
+}
+
 TEST_CASE("a key that is refused is reported at its place in config.json") {
   const Folder folder("llama_tiny", Json::object());
   std::ofstream(folder.path / "config.json")

@@ -179,6 +179,11 @@ struct Slopes {
   Row c;  // [groups, E]
 };
 
+/// Whether position t selects no expert: it is padding.
+bool is_padding(std::span<const int32_t> experts, int64_t t, int64_t k) {
+  return experts[static_cast<size_t>(t * k)] < 0;
+}
+
 struct Route {
   RouterRule rule;
   RouterRecord* record = nullptr;
@@ -211,6 +216,7 @@ struct Route {
     TokenRouter router(rule, width);
     Row weights(static_cast<size_t>(k));
     for (int64_t t = 0; t < tokens; ++t) {
+      if (is_padding(experts, t, k)) continue;
       router.weights(row(z, t, width), experts.data() + t * k, weights.data());
       std::transform(weights.begin(), weights.end(), w.begin() + t * k,
                      [](double v) { return static_cast<float>(v); });
@@ -225,7 +231,10 @@ struct Route {
     Row sum(static_cast<size_t>(width));
     std::vector<double> terms(slopes.size());
     double z_total = 0;
+    int64_t counted = 0;
     for (int64_t t = 0; t < tokens; ++t) {
+      if (is_padding(experts, t, k)) continue;
+      ++counted;
       Row at = row(z, t, width);
       std::fill(sum.begin(), sum.end(), 0.0);
       router.weights_backward(at, experts.data() + t * k, dw.data() + t * k, sum);
@@ -233,7 +242,7 @@ struct Route {
       std::transform(sum.begin(), sum.end(), dz.begin() + t * width,
                      [](double v) { return static_cast<float>(v); });
     }
-    if (record) note(terms, z_total, tokens, width);
+    if (record) note(terms, z_total, counted, width);
     if (g[0].wanted()) g[0].give(ctx, ctx.from_host<float>(dz, logits.shape()));
   }
 
@@ -262,7 +271,8 @@ struct Route {
   void note(const std::vector<double>& terms, double z_total, int64_t tokens, int64_t width) const {
     record->choices.resize(static_cast<size_t>(width));
     record->terms.resize(terms.size());
-    for (int32_t e : experts) ++record->choices[static_cast<size_t>(e)];
+    for (int32_t e : experts)
+      if (e >= 0) ++record->choices[static_cast<size_t>(e)];
     for (size_t i = 0; i < terms.size(); ++i) record->terms[i] += terms[i];
     record->z += z_total;
     record->tokens += tokens;
@@ -298,6 +308,10 @@ class Counter {
   std::vector<int64_t> counts_;
 };
 
+bool padded(std::span<const int32_t> padding, int64_t t) {
+  return !padding.empty() && padding[static_cast<size_t>(t)] != 0;
+}
+
 Slopes given_slopes(const BalanceTerm& term) {
   Slopes out{term.over, {}};
   for (float f : term.load) out.c.push_back(term.coefficient * static_cast<double>(f));
@@ -317,6 +331,7 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
   TokenRouter router(rule, width);
   std::vector<int32_t> chosen(static_cast<size_t>(rule.top_k));
   for (int64_t t = 0; (whole || by_sequence) && t < tokens; ++t) {
+    if (padded(b.padding, t)) continue;
     router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), {},
                           false, chosen.data());
     batch.add(0, chosen.data(), rule.top_k);
@@ -337,8 +352,8 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
 
 std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& logits,
                              int64_t tokens, int64_t width, const RouterRule& rule,
-                             std::span<const float> bias) {
-  std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k));
+                             const RouterBalance& b) {
+  std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k), -1);
   if (!ctx.backend().computes()) {  // dry run: assume equal load
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
@@ -346,8 +361,9 @@ std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& lo
   }
   TokenRouter router(rule, width);
   for (int64_t t = 0; t < tokens; ++t)
-    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), bias,
-                          true, out.data() + t * rule.top_k);
+    if (!padded(b.padding, t))
+      router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width),
+                            b.bias, true, out.data() + t * rule.top_k);
   return out;
 }
 
@@ -361,6 +377,8 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
   MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
   MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width,
            balance.bias.size(), " biases");
+  MT_CHECK(balance.padding.empty() || static_cast<int64_t>(balance.padding.size()) == tokens,
+           balance.padding.size(), " marks of padding for ", tokens, " tokens");
   for (const BalanceTerm& term : balance.terms)
     MT_CHECK(
         term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,
@@ -375,7 +393,7 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
            .record = record,
            .z_coefficient = balance.z_coefficient,
            .token_weight = balance.token_weight};
-  op.experts = choices(ctx, host, tokens, width, rule, balance.bias);
+  op.experts = choices(ctx, host, tokens, width, rule, balance);
   if (ctx.grad_enabled && ctx.backend().computes())
     op.slopes = balance_slopes(host, tokens, width, rule, balance);
   op.sequence_of.assign(balance.sequence_of.begin(), balance.sequence_of.end());

@@ -14,6 +14,11 @@ constexpr Rule kRules[] = {
      "{model.moe.top_k} experts per token are more than the {model.moe.experts} experts of the "
      "model",
      "", "model.moe.top_k"},
+    {"experts-in-a-block", "model.moe.layer_freq", "experts > 0",
+     "model.moe.first_dense_layers + model.moe.layer_freq <= model.layers",
+     "none of the {model.layers} blocks has experts",
+     "the first block with experts is number first_dense_layers + layer_freq, counted from 1",
+     "model.moe.layer_freq; model.moe.first_dense_layers"},
     {"etp-divides-ffn", "dist.etp", "", "expert_ffn % dist.etp == 0",
      "{dist.etp} does not divide the experts' width ({expert_ffn})",
      "an expert's width is split evenly", "dist.etp"},
@@ -36,21 +41,40 @@ constexpr Rule kRules[] = {
      "{model.moe.router.group_top_k} chosen groups are more than the {model.moe.router.groups} "
      "groups of the router",
      "", "model.moe.router.group_top_k; model.moe.router.groups"},
+    {"groups-need-top-k", "model.moe.router.groups", "model.moe.router.groups > 1",
+     "model.moe.router.group_top_k > 0",
+     "{model.moe.router.groups} groups have no effect without group_top_k",
+     "group_top_k is the number of groups from which a token's experts are chosen",
+     "model.moe.router.group_top_k; model.moe.router.groups=0"},
+    {"top-k-of-groups", "model.moe.top_k",
+     "model.moe.router.group_top_k > 0 and model.moe.router.group_top_k <= model.moe.router.groups "
+     "and model.moe.top_k <= model.moe.experts",
+     "model.moe.top_k <= model.moe.experts // max(1, model.moe.router.groups) * "
+     "model.moe.router.group_top_k",
+     "{model.moe.top_k} experts per token are more than the {model.moe.experts // max(1, "
+     "model.moe.router.groups) * model.moe.router.group_top_k} experts of "
+     "model.moe.router.group_top_k ({model.moe.router.group_top_k}) groups",
+     "a token's experts are chosen within the selected groups",
+     "model.moe.router.group_top_k; model.moe.top_k"},
     {"groups-divide-experts", "model.moe.router.groups", "model.moe.router.groups > 0",
      "model.moe.experts % model.moe.router.groups == 0",
      "{model.moe.experts} experts cannot be split into {model.moe.router.groups} groups", "",
      "model.moe.router.groups"},
     {"balancing-coefficients", "model.moe.router.aux_loss_coeff",
-     "len(model.moe.router.balancing) > 1",
+     "len(model.moe.router.balancing) > 1 or len(model.moe.router.aux_loss_coeff) > 1",
      "len(model.moe.router.aux_loss_coeff) == len(model.moe.router.balancing)",
-     "{len(model.moe.router.aux_loss_coeff)} weights for {len(model.moe.router.balancing)} kinds "
-     "of "
-     "balancing",
-     "each has its own weight", "model.moe.router.balancing=['aux_loss']"},
+     "aux_loss_coeff has {len(model.moe.router.aux_loss_coeff)} entries, and balancing has "
+     "{len(model.moe.router.balancing)}",
+     "each method has one coefficient",
+     "model.moe.router.balancing=['aux_loss']; model.moe.router.aux_loss_coeff=[0.01]"},
     {"balancing-weight", "model.moe.router.aux_loss_coeff",
      "'aux_loss' in model.moe.router.balancing", "sum(model.moe.router.aux_loss_coeff) > 0",
      "aux_loss with weight 0 balances nothing", "a few experts would get all tokens",
      "model.moe.router.aux_loss_coeff=[0.01]", Severity::warning},
+    {"seq-aux-dynamic-cp", "model.moe.router.balancing",
+     "'seq_aux_loss' in model.moe.router.balancing", "not dist.dynamic_cp",
+     "seq_aux_loss cannot be combined with dist.dynamic_cp",
+     "the ranks of dist.dynamic_cp share different sequences", "dist.dynamic_cp"},
     {"capacity-balancing", "model.moe.capacity_factor", "model.moe.capacity_factor != null",
      "not 'sinkhorn' in model.moe.router.balancing", "a capacity cannot be combined with sinkhorn",
      "it already balances the tokens of all experts", "model.moe.router.balancing=['aux_loss']"},

@@ -92,6 +92,7 @@ class SpanSource final : public SampleSource {
     }
     std::iota(out.positions.begin(), out.positions.end(), 0);
     out.starts.assign(1, 0);
+    out.padding = static_cast<int64_t>(seq - std::min(seq, ids.size()));
   }
 
   std::unique_ptr<SampleSource> text_;

@@ -178,6 +178,7 @@ TEST_CASE("a last sample that the data cannot fill is padded without loss") {
   CHECK(sample.tokens == std::vector<int32_t>{5, kEod, 0, 0});
   CHECK(sample.targets == std::vector<int32_t>{kEod, -1, -1, -1});
   CHECK(sample.view.starts == std::vector<int32_t>{0, 2});
+  CHECK(sample.view.padding == 2);
 }
 
 TEST_CASE("ids outside the vocabulary are refused by document and position") {

@@ -67,6 +67,35 @@ TEST_CASE("a micro-batch lays samples end to end and counts what the loss uses")
   }
 }
 
+// Every third sample ends with two padded positions; the others do not mention padding.
+class Padded final : public SampleSource {
+ public:
+  int64_t size() const override { return 6; }
+  void get(int64_t index, Sample& out) const override {
+    std::fill(out.tokens.begin(), out.tokens.end(), 1);
+    std::fill(out.targets.begin(), out.targets.end(), 1);
+    std::iota(out.positions.begin(), out.positions.end(), 0);
+    out.starts.assign(1, 0);
+    if (index % 3 != 0) return;
+    out.padding = 2;
+    std::fill(out.targets.end() - (trained ? 1 : 2), out.targets.end(), kIgnoredTarget);
+  }
+  bool trained = false;  // one padded position has a target
+};
+
+TEST_CASE("a micro-batch says how much of each row is padding") {
+  Padded source;
+  const LoaderConfig config{.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 3};
+  Loader loader(source, config);
+  auto step = loader.next();
+  CHECK(step[0].padding == std::vector<int32_t>{2, 0});
+  CHECK(step[1].padding == std::vector<int32_t>{0, 2});
+  CHECK(step[2].padding == std::vector<int32_t>{0, 0});
+  source.trained = true;
+  Loader wrong(source, config);
+  CHECK_THROWS_WITH(wrong.next(), doctest::Contains("a target in the 2 padded positions"));
+}
+
 TEST_CASE("the global batch depends on the cursor, not on the layout") {
   Counting source(4096, 4);
   std::vector<std::vector<int32_t>> wanted;

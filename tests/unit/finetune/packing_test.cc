@@ -120,8 +120,10 @@ TEST_CASE(
   CHECK(targets == std::vector<int32_t>{11, 12, 13, 31, -1, -1});
   CHECK(positions == std::vector<int32_t>{0, 1, 2, 0, 0, 1});
   CHECK(sample.starts == std::vector<int32_t>{0, 3, 4});
+  CHECK(sample.padding == 2);
   source.get(1, sample);
   CHECK(sample.starts == std::vector<int32_t>{0, 2});
+  CHECK(sample.padding == 4);
 }
 
 TEST_CASE(

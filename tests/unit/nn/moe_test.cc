@@ -148,10 +148,16 @@ void gather(const ParamList& list, Outcome& out) {
   }
 }
 
+/// The sequences of the tokens, and for each token whether it is padding; empty: none is.
+struct Sequences {
+  std::vector<int32_t> bounds = kBounds, padding = {};
+};
+
 /// The last of `steps` steps on the same tokens.
 Outcome play(const MoeOptions& options, const RankLayout& layout, const Values& x, const Values& dy,
-             int steps = 1) {
+             int steps = 1, const Sequences& sequences = {}) {
   Outcome out;
+  const auto tokens = static_cast<int64_t>(x.size()) / kWidth;
   out.y.resize(x.size()), out.dx.resize(x.size());
   std::mutex mutex;
   run_ranks(static_cast<int>(layout.ranks()), [&](Communicator& world) {
@@ -164,11 +170,14 @@ Outcome play(const MoeOptions& options, const RankLayout& layout, const Values& 
                              .edp = &mesh["edp"],
                              .expert_group = &mesh.joint({"ep", "etp"})};
     Worker worker(options, parallel);
-    int64_t mine = kTokens / layout.ranks(), first = mine * world.rank();
-    std::vector<int32_t> bounds = kBounds;
+    int64_t mine = tokens / layout.ranks(), first = mine * world.rank();
+    std::vector<int32_t> bounds = sequences.bounds;
     for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
     ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds),
                      .loss_weight = kWeight};
+    if (!sequences.padding.empty())
+      input.padding = std::make_shared<const std::vector<int32_t>>(
+          sequences.padding.begin() + first, sequences.padding.begin() + first + mine);
     worker.lab.context().own_tokens =
         std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{first, mine}});
     std::shared_ptr<Catcher> target;
@@ -203,6 +212,7 @@ Outcome play(const MoeOptions& options, const RankLayout& layout, const Values& 
     for (size_t i = 0; i < record.terms.size(); ++i) out.record.terms[i] += record.terms[i];
     for (size_t i = 0; i < kExperts; ++i) out.record.choices[i] += record.choices[i];
     out.record.z += record.z;
+    out.record.tokens += record.tokens;
   });
   return out;
 }
@@ -314,6 +324,57 @@ TEST_CASE("moe: over ranks, the same choices find no place") {
   }
 }
 
+// The ends of the first and the last sequence.
+const std::vector<int32_t> kPadding = {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0,
+                                       0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
+
+/// The rows of tokens that are padding, or those that are not.
+Values part(const Values& all, bool padding) {
+  Values out;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (kPadding[i / kWidth] == (padding ? 1 : 0)) out.push_back(all[i]);
+  return out;
+}
+
+TEST_CASE("moe: padding does not take part, on one rank and over ranks") {
+  RankLayout layouts[std::size(kLayouts) + 2] = {{1, 1, 1}, {1, 1, 8}};  // of 8, two only pad
+  std::copy(std::begin(kLayouts), std::end(kLayouts), layouts + 2);
+  for (int variant : {0, 1, 2, 3, 4, 5}) {
+    MoeOptions options = options_of(rules()[variant % 2 == 0 ? 0 : 2], 0);
+    options.z_coefficient = 0.05;
+    options.bias = variant % 2 == 1;
+    options.bias_update_rate = 0.2;
+    if (variant < 2)
+      options.terms = {{BalanceTerm::Over::micro_batch, 0.3, {}},
+                       {BalanceTerm::Over::sequence, 0.2, {}},
+                       {BalanceTerm::Over::given, 0.1, {}}};
+    else
+      options.capacity = {variant < 4 ? ExpertCapacity::Keep::best : ExpertCapacity::Keep::first,
+                          0.75};
+    // The same tokens without any padding.
+    Outcome bare = play(options, {}, part(kX, false), part(kDy, false), 3, {{0, 4, 11, 15}, {}});
+    Outcome one = play(options, {}, kX, kDy, 3, {kBounds, kPadding});
+    CHECK(bare.record.tokens == 15);
+    for (const RankLayout& layout : layouts) {
+      INFO("variant ", variant, ", ep ", layout.ep, ", etp ", layout.etp, ", edp ", layout.edp);
+      Outcome got = play(options, layout, kX, kDy, 3, {kBounds, kPadding});
+      check_same(got, one, layout.ranks());
+      CHECK(got.record.tokens == 15);
+      CHECK(got.record.choices == bare.record.choices);
+      CHECK(got.buffers == bare.buffers);
+      for (size_t i = 0; i < bare.figures.size(); ++i)
+        CHECK(got.figures[i] == doctest::Approx(bare.figures[i]).epsilon(1e-6));
+      check_close(part(got.y, false), bare.y, DType::f32, {.sums = 32}, "value");
+      check_close(part(got.dx, false), bare.dx, DType::f32, {.sums = 64}, "gradient");
+      CHECK(part(got.y, true) == part(one.y, true));
+      check_close(part(got.y, true), part(kX, true), DType::f32, {}, "the residual");
+      check_close(part(got.dx, true), part(kDy, true), DType::f32, {}, "its gradient");
+      for (const auto& [name, want] : bare.gradients)
+        check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+    }
+  }
+}
+
 TEST_CASE("moe: the bias goes towards equal load, and stays where the step was skipped") {
   ParallelContext alone;
   MoeOptions options = options_of({.score = RouterRule::Score::sigmoid, .top_k = 1});
@@ -343,22 +404,25 @@ TEST_CASE("moe: ranks without any row of theirs take part") {
 }
 
 TEST_CASE("moe: recomputed, losses and gradients are the same and counted once") {
-  MoeOptions options = options_of({.top_k = 2});
-  options.terms = {{BalanceTerm::Over::micro_batch, 0.3, {}}};
-  Outcome want = play(options, {}, kX, kDy);
-  ParallelContext alone;
-  Worker worker(options, alone);
-  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds),
-                   .loss_weight = kWeight};
-  Tensor x = make(worker.lab.context(), kX, {kTokens, kWidth}, DType::f32);
-  Tensor y = recompute([&](const Tensor& in) { return (*worker.moe)(in, input, in); }, x);
-  CHECK(values_of(y) == want.y);
-  backward(y, make(worker.lab.context(), kDy, y.shape(), DType::f32));
-  Outcome got;
-  gather(worker.list, got);
-  CHECK(got.gradients == want.gradients);
-  CHECK(worker.moe->record().choices == want.record.choices);
-  CHECK(worker.moe->record().terms == want.record.terms);
+  for (const std::vector<int32_t>& padding : {std::vector<int32_t>(), kPadding}) {
+    MoeOptions options = options_of({.top_k = 2});
+    options.terms = {{BalanceTerm::Over::micro_batch, 0.3, {}}};
+    Outcome want = play(options, {}, kX, kDy, 1, {kBounds, padding});
+    ParallelContext alone;
+    Worker worker(options, alone);
+    ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds),
+                     .loss_weight = kWeight};
+    if (!padding.empty()) input.padding = std::make_shared<const std::vector<int32_t>>(padding);
+    Tensor x = make(worker.lab.context(), kX, {kTokens, kWidth}, DType::f32);
+    Tensor y = recompute([&](const Tensor& in) { return (*worker.moe)(in, input, in); }, x);
+    CHECK(values_of(y) == want.y);
+    backward(y, make(worker.lab.context(), kDy, y.shape(), DType::f32));
+    Outcome got;
+    gather(worker.list, got);
+    CHECK(got.gradients == want.gradients);
+    CHECK(worker.moe->record().choices == want.record.choices);
+    CHECK(worker.moe->record().terms == want.record.terms);
+  }
 }
 
 TEST_CASE("moe: layouts that cannot be are refused with what to set") {
