@@ -177,8 +177,8 @@ void BucketReduction::add_to_shard(size_t b) {
 void BucketReduction::reduce_scatter() {
   MT_CHECK(sharded(), "only ZeRO 2 and 3 scatter gradients");
   finish_all();
-  for (BucketGradients& grads : grads_)
-    if (grads.state() == GradState::reduced) grads.clear();
+  for (size_t b = 0; b < grads_.size(); ++b)
+    if (bucket(b).shares_gradients() && grads_[b].state() == GradState::reduced) grads_[b].clear();
   ++scattered_;
 }
 

@@ -82,7 +82,7 @@ class Planner {
                   most = s_.ddp.bucket_size > 0 ? s_.ddp.bucket_size
                                                 : default_bucket_size(static_cast<int>(n));
     double filled = 0;  // elements of the last of `own`
-    bool open = false;
+    bool open = false, full = false;
     auto close = [&] {
       if (open) set_bytes(own.back(), filled);
       open = false;
@@ -96,14 +96,14 @@ class Planner {
           set_bytes(late.back(), elements(id, false));
           continue;
         }
-        const bool fits = open && filled < static_cast<double>(most) && s_.dist.zero < 2;
-        if (!fits) {
+        if (!open || full || s_.dist.zero >= 2) {
           close();
           own.push_back(bucket(id, expert, false));
           open = true, filled = 0;
         }
         if (own.back().parts.back() != id) own.back().parts.push_back(id);
         filled += elements(id, expert);
+        full = std::max(1.0, filled) >= static_cast<double>(most);  // a part is never empty
       }
     close();
   }
@@ -118,7 +118,8 @@ class Planner {
                      : s_.dist.zero > 0 ? "reduce-scatter"
                                         : "all-reduce";
     out.ranks = replicas(expert);
-    out.axis = expert ? "edp" : s_.dist.cp > 1 ? "dp-cp" : "dp";
+    const bool hybrid = s_.dist.hsdp > 1 && s_.dist.zero > 0 && !s_.ddp.in_order;
+    out.axis = expert ? "edp" : hybrid ? "shard-cp and copy" : "dp-cp";
     return out;
   }
 

@@ -163,7 +163,7 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
       "  rank 0: 0B3: B(head) Reduce(head) B(1) Reduce(1) B(0) Reduce(0) B(embed) Reduce(embed)\n");
   const std::string built = output(llama, with(with(each, {"--memory"}), steps));
   has(built, "  rank 0: 0B3: B(head) Reduce(head) Reduce(head #2) B(1) Reduce(1) Reduce(1 #2) ");
-  has(built, " over the 2 ranks of dp");
+  has(built, " over the 2 ranks of dp-cp");
   has(output(llama, with(each, {"--schedule", "svg", "--gpu", "h100"})), "<title>0B3 Reduce(1), ");
   std::string svg = output(moe, with(both, {"--schedule", "svg", "--gpu", "h100"}));
   has(svg, "<title>1F0 Dispatch(1), ");
