@@ -181,7 +181,7 @@ TEST_CASE("sharding actions: pictures show them where nothing is computed") {
   costs.all.gather = 1;
   Simulated run = simulate(schedule("0Gather 0F0 0B0 0Scatter0 0Release 0R"), {1, 1}, costs);
   CHECK(draw_text(run, 12) == "rank 0 |==F0B0  ====|\n");
-  std::string svg = draw_svg(run, 800);
+  std::string svg = draw_svg(run, 800, costs.steps);
   CHECK(svg.find("<title>0Gather, ") != std::string::npos);
   CHECK(svg.find("<title>0Scatter0, ") != std::string::npos);
   CHECK(svg.find("Release") == std::string::npos);  // takes no time
