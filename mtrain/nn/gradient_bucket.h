@@ -14,13 +14,14 @@ namespace mtrain {
 enum class ReduceWhen : uint8_t {
   step_end,       // once, by the program's last Reduce (R)
   last_backward,  // once, in the last B (W, if the program has W) that adds to it
-  every_backward  // in each B (W, if the program has W) that adds to it
+  every_backward  // for each micro-batch, in the B (W, if the program has W) that adds to it
 };
 
 struct GradientBucket {
   std::vector<PartId> parts;  // that have parameters in it, ascending; not empty
   ReduceWhen when = ReduceWhen::step_end;
-  bool expert = false;     // parameters of experts, which other ranks share than the others
+  bool waits = true;    // the rank waits where it starts the reduction; else it computes meanwhile
+  bool expert = false;  // parameters of experts, which other ranks share than the others
   std::string collective;  // "all-reduce"
   std::string axis;        // the group of ranks: "dp"
   int64_t ranks = 1;       // in that group

@@ -61,7 +61,8 @@ void describe_collective(const ParamBucket& b, const ReduceOptions& options, Gra
 }
 
 GradientBucket described(const ParamBucket& b, const ReduceOptions& options) {
-  GradientBucket out{.parts = {}, .expert = b.plan.expert};
+  GradientBucket out{
+      .parts = {}, .waits = options.in_order || !options.overlap, .expert = b.plan.expert};
   for (const BucketItem& item : b.plan.items)
     if (out.parts.empty() || out.parts.back() != item.part) out.parts.push_back(item.part);
   if (b.shares_gradients())

@@ -57,7 +57,7 @@ void ActionWalk::reduce(const Step& step, double& clock) {
   double start = std::max(clock, link_.free);
   link_.free = link_.reduced = start + costs_.byte * static_cast<double>(bucket.sent);
   done_.push_back({step, start, link_.free, index_});
-  if (!costs_.overlap_reductions) clock = link_.free;
+  if (bucket.waits) clock = link_.free;
 }
 
 double ActionWalk::time_of(const Step& step) const {

@@ -285,6 +285,7 @@ void Interpreter::perform(const Action& action, Step& step) {
       model_of(action);
       MT_CHECK(!flights_.contains({action.stage, action.micro}), to_text(action),
                " before its last backward");
+      if (cursor_) cursor_->finish();
       if (hooks_.reduce_scatter) hooks_.reduce_scatter();
       return;
     case ActionKind::gather_params:

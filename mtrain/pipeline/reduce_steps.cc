@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace mtrain {
 namespace {
@@ -13,6 +14,8 @@ class Reductions {
     for (size_t i = 0; i < program.size(); ++i) {
       if (program[i].what == ActionKind::weight_grad) split_ = true;
       if (program[i].what == ActionKind::reduce) last_reduce_ = i;
+      if (program[i].what == ActionKind::reduce_scatter)
+        scatters_[{program[i].stage, program[i].micro}] = i;
     }
     for (size_t b = 0; b < rules.buckets.size(); ++b)
       for (PartId part : rules.buckets[b].parts) buckets_of_[part].push_back(b);
@@ -88,7 +91,13 @@ class Reductions {
       return;
     }
     if (when == ReduceWhen::last_backward) found.erase(found.begin(), found.end() - 1);
-    for (Place at : found) places_[at.action][at.steps].push_back(b);
+    for (Place at : found) {
+      const Action& a = program_[at.action];
+      auto scatter = scatters_.find({a.stage, a.micro});
+      const bool sends = a.what == ActionKind::backward && a.stage > 0;
+      if (sends && rules_.buckets[b].waits && scatter != scatters_.end()) at = {scatter->second, 0};
+      places_[at.action][at.steps].push_back(b);
+    }
   }
 
   StepLists& lists_;
@@ -96,6 +105,7 @@ class Reductions {
   const StepRules& rules_;
   bool split_ = false;
   std::optional<size_t> last_reduce_;
+  std::map<std::pair<int16_t, int32_t>, size_t> scatters_;  // by stage and micro-batch
   std::map<PartId, std::vector<size_t>> buckets_of_;
   std::vector<std::vector<Place>> found_;                           // by bucket
   std::vector<bool> late_;                                          // by bucket; empty: none

@@ -65,14 +65,14 @@ class Simulation {
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
       return run_rendezvous(rank, ready);
     if (a.overlapped) return run_pair(rank, start, ready);
-    if (is_collective(a.what)) {
-      run_collective(rank, start);
+    if (a.what == ActionKind::gather_params) {
+      run_gather(rank, start);
     } else if (has_steps(a.what)) {
       ActionWalk walk = walk_of(rank, next_[rank]);
       double clock = start;
       while (walk.run(clock)) {
       }
-      if (a.what == ActionKind::reduce) clock = std::max(clock, links_[rank].reduced);
+      if (!is_compute(a.what)) clock = std::max(clock, links_[rank].reduced);  // Scatter and R
       finish(rank, start, clock);
     } else {
       finish(rank, start, start + costs_.occupying(a, facts_.split()));
@@ -81,13 +81,10 @@ class Simulation {
     return true;
   }
 
-  /// A rank's collectives run one after the other. A Scatter waits for the reductions that its
-  /// micro-batch has started.
-  void run_collective(size_t rank, double start) {
+  /// A rank's collectives run one after the other.
+  void run_gather(size_t rank, double start) {
     const Action a = at(rank);
     RankLink& link = links_[rank];
-    if (a.what == ActionKind::reduce_scatter)
-      return finish(rank, start, std::max(start, link.reduced));
     double end = std::max(start, link.free) + costs_.of(a.stage).gather;
     link.free = gathered_[static_cast<size_t>(a.stage)] = end;
     finish(rank, start, end);

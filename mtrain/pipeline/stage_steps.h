@@ -1,6 +1,6 @@
 // What happens inside the actions of a program, as data: the parts of the model that F, B and W
 // compute, the gathers and releases of parameters (ZeRO 3 without Gather of whole stages), the
-// exchanges of tokens between experts, and the reductions of gradients, which start in B, W or R.
+// exchanges of tokens between experts, and the reductions of gradients (in B, W, Scatter and R).
 // The simulator, `mtrain check --schedule` and the interpreter (step_cursor.h) read the same lists.
 // Pure functions of a rank's program and of the model's parts and buckets; thread-safe.
 #pragma once
@@ -29,7 +29,8 @@ inline bool computes(StepKind what) {
 
 /// Actions that have a list of steps.
 inline bool has_steps(ActionKind what) {
-  return what <= ActionKind::weight_grad || what == ActionKind::reduce;
+  return what <= ActionKind::weight_grad || what == ActionKind::reduce ||
+         what == ActionKind::reduce_scatter;
 }
 
 struct Step {
@@ -41,7 +42,7 @@ struct Step {
 };
 using Steps = std::vector<Step>;       // of an action
 using StepLists = std::vector<Steps>;  // by position in the program; empty for actions other than
-                                       // F, B, W and R
+                                       // F, B, W, Scatter and R
 
 /// What determines the steps of a rank's actions.
 struct MT_API StepRules {
@@ -66,10 +67,10 @@ struct MT_API StepRules {
   bool has_collectives() const;
 };
 
-/// The steps of each F, B and W of a rank's program, and of its last R. A part that two steps in
-/// succession need, within an action or in two of them, is gathered once: the list of an action
-/// depends on those before and after it. At the end of the program nothing is gathered. Throws
-/// Error(config) if two overlapped actions would have to gather parts.
+/// The steps of each F, B, W and Scatter of a rank's program, and of its last R. A part that two
+/// steps in succession need, within an action or in two of them, is gathered once: the list of an
+/// action depends on those before and after it. At the end of the program nothing is gathered.
+/// Throws Error(config) if two overlapped actions would have to gather parts.
 MT_API StepLists expand_steps(const Program& program, const StepRules& rules);
 
 /// The parts that are gathered while a compute or exchange step runs, and to whose gradients a

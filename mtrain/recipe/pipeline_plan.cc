@@ -90,8 +90,7 @@ StepTraffic traffic_of(const Recipe& recipe) {
   StepTraffic out{.zero_stage = static_cast<int>(d.zero),
                   .operations = 2 * tokens * (attention + mlp * chosen / tp),
                   .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
-                  .overlap_gathers = s.ddp.overlap_param_gather,
-                  .overlap_reductions = s.ddp.overlap_grad_reduce};
+                  .overlap_gathers = s.ddp.overlap_param_gather};
   const double stream = tokens * h * bytes / (d.sp ? tp : 1);
   out.stream = stream;
   if (experts > 0) {
@@ -192,7 +191,6 @@ int64_t PipelinePlan::blocks(int64_t stage) const {
 Costs PipelinePlan::costs(const RankSpeed& speed) const {
   Costs costs;
   costs.overlap_gathers = traffic.overlap_gathers;
-  costs.overlap_reductions = traffic.overlap_reductions;
   // The time of a byte, relative to that of a block's forward.
   double per_byte = 0;
   if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)

@@ -26,12 +26,12 @@ struct RankSpeed {
 /// in each.
 struct StepTraffic {
   int zero_stage = 0;
-  double operations = 0;    // of a block's forward; 0: the model's sizes are not known
-  double gathered = 0;      // bytes, of a block's parameters
-  double exchanged = 0;     // bytes, of one exchange of tokens between experts
-  double expert_share = 0;  // the part of its operations that experts compute
-  double stream = 0;        // bytes that one stage sends to the next
-  bool overlap_gathers = false, overlap_reductions = false;  // with compute
+  double operations = 0;         // of a block's forward; 0: the model's sizes are not known
+  double gathered = 0;           // bytes, of a block's parameters
+  double exchanged = 0;          // bytes, of one exchange of tokens between experts
+  double expert_share = 0;       // the part of its operations that experts compute
+  double stream = 0;             // bytes that one stage sends to the next
+  bool overlap_gathers = false;  // with compute
 };
 
 struct MT_API PipelinePlan {

@@ -41,8 +41,8 @@ class Planner {
   std::vector<GradientBucket> all() {
     for (int64_t rank = 0; rank < plan_.map.ranks(); ++rank) {
       std::vector<GradientBucket> own, late;
+      if (sizes_.experts > 0) add(rank, true, own, late);  // first, as in GradReducer
       add(rank, false, own, late);
-      if (sizes_.experts > 0) add(rank, true, own, late);
       std::stable_sort(own.begin(), own.end(),
                        [](const GradientBucket& a, const GradientBucket& b) {
                          return a.parts.front() > b.parts.front();
@@ -109,7 +109,9 @@ class Planner {
   }
 
   GradientBucket bucket(PartId first, bool expert, bool late) const {
-    GradientBucket out{.parts = {first}, .expert = expert};
+    GradientBucket out{.parts = {first},
+                       .waits = s_.ddp.in_order || !s_.ddp.overlap_grad_reduce,
+                       .expert = expert};
     if (s_.dist.zero >= 2 && !late)
       out.when = ReduceWhen::every_backward;
     else if (s_.ddp.overlap_grad_reduce && !s_.ddp.in_order && !late)

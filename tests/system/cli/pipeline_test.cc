@@ -95,10 +95,8 @@ TEST_CASE("start weights that do not fit the whole model are refused as on one r
       "model: {type: llama, seq_length: 16}\ntokenizer: {type: \"null\", vocab_size: 199}\n"
       "dataset: mock\ntrain: {steps: 1, global_batch_size: 2}\nlogger: {tensorboard: false}\n");
   Shapes tensors;
-  for (const auto& t :
-       mtrain::SafetensorsFile(source_root() / "tests/golden/llama_tiny/model.safetensors")
-           .tensors())
-    tensors[t.name] = t.shape;
+  const mtrain::SafetensorsFile golden(source_root() / "tests/golden/llama_tiny/model.safetensors");
+  for (const auto& t : golden.tensors()) tensors[t.name] = t.shape;
   const std::string down[] = {"model.layers.0.mlp.down_proj.weight",
                               "model.layers.1.mlp.down_proj.weight"};
   Shapes less = tensors, more = tensors;

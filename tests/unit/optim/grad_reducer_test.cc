@@ -198,6 +198,7 @@ TEST_CASE("grad reducer: buckets as the steps of a program see them") {
       const GradientBucket &own = buckets[0], &partial = buckets[1];
       CHECK(own.parts == std::vector<PartId>{{0, 0}});
       CHECK(own.when == row.when);
+      CHECK(own.waits == (row.options.in_order || !row.options.overlap));
       CHECK(own.collective == row.collective);
       CHECK(own.axis == "dp");
       CHECK(own.ranks == 2);

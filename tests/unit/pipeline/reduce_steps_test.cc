@@ -24,9 +24,11 @@ StageParts whole_model(int64_t blocks) {
   return parts;
 }
 
-GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent = 0) {
+GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent = 0,
+                      bool waits = false) {
   return {.parts = std::move(parts),
           .when = when,
+          .waits = waits,
           .collective = "all-reduce",
           .axis = "dp",
           .ranks = 2,
@@ -41,10 +43,10 @@ StepRules two_buckets(ReduceWhen when) {
 }
 
 /// One bucket per part, the last ones first.
-StepRules one_each(StageParts parts, ReduceWhen when, int64_t sent = 0) {
+StepRules one_each(StageParts parts, ReduceWhen when, int64_t sent = 0, bool waits = false) {
   StepRules rules{.stages = {std::move(parts)}};
   for (size_t i = rules.stages[0].size(); i-- > 0;)
-    rules.buckets.push_back(bucket({{0, static_cast<int16_t>(i)}}, when, sent));
+    rules.buckets.push_back(bucket({{0, static_cast<int16_t>(i)}}, when, sent, waits));
   return rules;
 }
 
@@ -81,6 +83,24 @@ TEST_CASE("reductions: in each backward, also while other micro-batches are betw
                  one_each(whole_model(1), every_backward)) ==
         "0F0 0F1: F(embed) F(0) F(head)\n"
         "0B0 0B1: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
+}
+
+TEST_CASE("reductions: a later stage passes its result on before it waits for them") {
+  StepRules rules{.stages = {{}, {{.name = "0", .block = true}, {.name = "1", .block = true}}},
+                  .buckets = {bucket({{1, 1}}, every_backward, 0, true),
+                              bucket({{1, 0}}, every_backward, 0, true)}};
+  CHECK(steps_of("1F0 1F1 1B0 1SendG0 1Scatter0 1B1 1SendG1 1Scatter1 1R", rules) ==
+        "1F0 1F1: F(0) F(1)\n"
+        "1B0 1B1: B(1) B(0)\n"
+        "1Scatter0 1Scatter1: Reduce(1) Reduce(0)\n");
+  // W comes after the result is sent; a first stage sends none.
+  CHECK(steps_of("1B0 1SendG0 1W0 1Scatter0", rules) ==
+        "1B0: B(1) B(0)\n"
+        "1W0: W(1) Reduce(1) W(0) Reduce(0)\n");
+  CHECK(steps_of("0B0 0Scatter0", one_each(whole_model(0), every_backward, 0, true)) ==
+        "0B0: B(head) Reduce(head) B(embed) Reduce(embed)\n");
+  for (GradientBucket& each : rules.buckets) each.waits = false;
+  CHECK(steps_of("1B0 1SendG0 1Scatter0", rules) == "1B0: B(1) Reduce(1) B(0) Reduce(0)\n");
 }
 
 TEST_CASE("reductions: before the part is released") {
@@ -194,10 +214,11 @@ TEST_CASE("reductions: they take the time of their bytes on the link, and R wait
   Costs costs;
   costs.all = {.forward = 2, .backward = 2, .weights = 2};
   costs.byte = 0.5;
-  costs.steps = one_each(blocks, last_backward, 6);
-  costs.overlap_reductions = false;  // F 2, then B(1) 2, Reduce 3, B(0) 2, Reduce 3
+  costs.steps = one_each(blocks, last_backward, 6, true);
+  // F 2, then B(1) 2, Reduce 3, B(0) 2, Reduce 3
   CHECK(run("0F0 0B0 0R", costs).makespan == 2 + 5 + 5);
-  costs.overlap_reductions = true;  // B(1) ends at 4, its reduction at 7, that of B(0) at 10
+  costs.steps =
+      one_each(blocks, last_backward, 6);  // B(1) ends at 4, its reduction at 7, that of B(0) at 10
   Simulated ahead = run("0F0 0B0 0R", costs);
   CHECK(ahead.makespan == 10);
   CHECK(ahead.busy == std::vector<double>{6});

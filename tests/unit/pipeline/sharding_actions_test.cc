@@ -111,14 +111,14 @@ TEST_CASE("sharding actions: gathers take time and memory, less time where they 
 
 /// Costs of a stage of `blocks` blocks whose gradients are reduced in each backward, each in
 /// `time`.
-Costs with_reductions(int16_t blocks, int64_t time) {
+Costs with_reductions(int16_t blocks, int64_t time, bool waits = false) {
   Costs costs;
   costs.byte = 1;
   costs.steps.stages.emplace_back();
   for (int16_t i = 0; i < blocks; ++i) {
     costs.steps.stages[0].push_back({.name = std::to_string(i), .block = true});
     costs.steps.buckets.push_back(
-        {.parts = {{0, i}}, .when = ReduceWhen::every_backward, .sent = time});
+        {.parts = {{0, i}}, .when = ReduceWhen::every_backward, .waits = waits, .sent = time});
   }
   return costs;
 }
@@ -130,7 +130,7 @@ TEST_CASE("sharding actions: a Scatter waits for the reductions that its backwar
   costs = with_reductions(2, 2);
   costs.all = {.forward = 2, .backward = 2, .weights = 2};
   CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 2));  // one behind the second block
-  costs.overlap_reductions = false;
+  costs.steps = with_reductions(2, 2, true).steps;
   CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 4));
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("sharding actions: pictures show them where nothing is computed") {
   costs.all.gather = 1;
   Simulated run = simulate(schedule("0Gather 0F0 0B0 0Scatter0 0Release 0R"), {1, 1}, costs);
   CHECK(draw_text(run, 12) == "rank 0 |==F0B0  ====|\n");
-  std::string svg = draw_svg(run, 800);
+  std::string svg = draw_svg(run, 800, costs.steps);
   CHECK(svg.find("<title>0Gather, ") != std::string::npos);
   CHECK(svg.find("<title>0Scatter0, ") != std::string::npos);
   CHECK(svg.find("Release") == std::string::npos);  // takes no time
