@@ -103,13 +103,4 @@ std::string to_text(const Schedule& schedule) {
   return out;
 }
 
-int64_t num_backwards(const Program& program) {
-  auto count = [&](ActionKind what) {
-    return std::count_if(program.begin(), program.end(),
-                         [what](const Action& a) { return a.what == what; });
-  };
-  int64_t apart = count(ActionKind::weight_grad);
-  return apart > 0 ? apart : count(ActionKind::backward);
-}
-
 }  // namespace mtrain

@@ -97,10 +97,6 @@ MT_API StageMap stage_map(std::string_view name, const Plan& plan);
 /// Inserts Reduce after the last B, W or Scatter of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
-/// The number of completed micro-batch gradients in a program: the number of W, or of B if it has
-/// no W.
-MT_API int64_t num_backwards(const Program& program);
-
 /// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it overlaps with the next one; "1SendG0",
 /// "2R", "2Gather".
 MT_API std::string to_text(const Action& action);
