@@ -204,7 +204,8 @@ std::string path_in(const Composition& composition, const ConfigRequest& request
       return merge_order(composition, request.overrides, node.loc());
     };
     // A former name may be the name of another setting today.
-    const bool others = names_of(name, composition.tree, catalog).front() != names.front();
+    const std::vector<std::string> today = names_of(name, composition.tree, catalog);
+    const bool others = !today.empty() && today.front() != names.front();
     if (others || (last && order(*given) <= order(*last))) continue;
     last = given;
     out = name;

@@ -69,7 +69,7 @@ TEST_CASE("a template is given by its file, or by the name of one that comes wit
   CHECK(find_template((model.path / "other.jinja").string()).source == "O");
   CHECK(find_template("chatml").source == ready_made("chatml").source);
   for (const auto& [given, says] : {std::pair{"chatm", "did you mean chatml?"},
-                                    {"nowhere/t.jinja", "there are alpaca, chatml"}})
+                                    {"nowhere/t.jinja", "mtrain has alpaca, chatml"}})
     try {
       (void)find_template(given);
       FAIL_CHECK(given);

@@ -175,9 +175,9 @@ TEST_CASE("a message that the template leaves out is refused, whatever else has 
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ "
       "m.content }}{% endif %}{{ eos_token }}{% endfor %}";
   refuses(*Fixture(TrainOn::all, call_only).encoder,
-          R"([{"role":"user","content":"2?"},{"role":"assistant","content":"I add.","tool_calls":
+          R"([{"role":"user","content":"2?"},{"role":"assistant","content":"Let me see.","tool_calls":
              [{"function":{"name":"add","arguments":{}}}]}])",
-          "message 1 (assistant) has the text 'I add.'");
+          "message 1 (assistant) has the text 'Let me see.'");
 }
 
 TEST_CASE("a message that the template changes is not left out") {
@@ -191,7 +191,6 @@ TEST_CASE("a message that the template changes is not left out") {
   CHECK(encodes("m.content | trim", R"("content":" \n ok \n")") == "?>ok>!>");
   CHECK(encodes("m.content", R"("content":" \n ")") == "?> \n >!>");
   CHECK(encodes("m.content | trim", R"("content":" \n ")") == "?>>!>");
-  CHECK(encodes("m.content | e", R"("content":"1<2")") == "?>1&lt;2>!>");
   CHECK(encodes("m.content | upper", R"("content":"ok")") == "?>OK>!>");
   CHECK(encodes("m.content | tojson", R"("content":"\"a\"")") == R"("?">"\"a\"">"!">)");
   // Reasoning in earlier turns, which templates of reasoning models remove.
@@ -199,7 +198,7 @@ TEST_CASE("a message that the template changes is not left out") {
   CHECK(encodes(answer, R"("content":"<think>2+2</think>4")") == "?>4>!>");
   CHECK(encodes(answer, R"("content":"<think>2+2</think>")") == "?>>!>");
   const char* call = R"("content":"1<2: adds","tool_calls":[{"name":"add"}])";
-  CHECK(encodes("m.content | e ~ m.tool_calls", call).find("adds") != std::string::npos);
+  CHECK(encodes("m.content | tojson ~ m.tool_calls", call).find("adds") != std::string::npos);
 }
 
 TEST_CASE(
