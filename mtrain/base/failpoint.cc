@@ -51,9 +51,10 @@ Armed parse(const std::string& item) {
   if (part.size() > 1) armed.nth = std::strtoll(part[1].c_str(), &end, 10);
   if (armed.site.empty() || part.size() > 3 || armed.nth < 0 ||
       (end && (*end || end == part[1].c_str())) || !is_action(armed.action))
-    throw Error(ErrorClass::usage,
-                cat("MTRAIN_FAULT: '", item, "' is not SITE[:NTH[:ACTION]] with an action of kill, ",
-                    "stop, throw, short, nan, delay=MS, await=SITE/N, errno=NAME"));
+    throw Error(
+        ErrorClass::usage,
+        cat("MTRAIN_FAULT: '", item, "' is not SITE[:NTH[:ACTION]] with an action of kill, ",
+            "stop, throw, short, nan, delay=MS, await=SITE/N, errno=NAME"));
   return armed;
 }
 

@@ -95,7 +95,7 @@ std::vector<std::string> names_of(const std::string& path, const Node& tree,
   const size_t dot = path.find('.');
   if (dot == std::string::npos) return {};
   const std::string section = path.substr(0, dot);
-  const std::vector<const Schema*> owners = owners_in(tree, section, catalog);
+  const auto owners = owners_in(tree, section, catalog);
   const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
   if (!own) return {};
   std::vector<std::string> names = {cat(section, ".", own->path)};
@@ -195,18 +195,17 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
 std::string path_in(const Composition& composition, const ConfigRequest& request,
                     const SchemaCatalog& catalog, const std::string& path) {
   const std::vector<std::string> names = names_of(path, composition.tree, catalog);
-  const Node* last = nullptr;
   std::string out = names.empty() ? path : names.front();
-  for (const auto& name : names) {
+  const Node* last = nullptr;
+  for (const std::string& name : names) {
     const Node* given = composition.tree.find(name);
-    if (!given) continue;
     auto order = [&](const Node& node) {
       return merge_order(composition, request.overrides, node.loc());
     };
     // A former name may be the name of another setting today.
     const std::vector<std::string> today = names_of(name, composition.tree, catalog);
-    const bool others = !today.empty() && today.front() != names.front();
-    if (others || (last && order(*given) <= order(*last))) continue;
+    if (!given || (!today.empty() && today.front() != names.front())) continue;
+    if (last && order(*given) <= order(*last)) continue;
     last = given;
     out = name;
   }

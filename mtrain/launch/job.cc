@@ -77,7 +77,8 @@ void run_launched(Recipe& recipe, PluginHost& plugins,
                   const std::function<void(Communicator&)>& rank,
                   const std::function<void()>& before_exit) {
   const DistSection& dist = recipe.settings.dist;
-  std::unique_ptr<Communicator> world = make_world(dist, recipe.settings.run.deterministic, plugins, before_exit);
+  std::unique_ptr<Communicator> world =
+      make_world(dist, recipe.settings.run.deterministic, plugins, before_exit);
   bool reports = true;
   try {
     MT_USER_CHECK(

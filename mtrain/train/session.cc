@@ -68,8 +68,9 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
   std::optional<Session> planned;  // the whole model without memory, where this rank has a part
   if (!whole_model && options.check_whole_model)
-    planned.emplace(recipe, plugins,
-                    Options{.initialise = false, .local_rank = options.local_rank, .planning = true});
+    planned.emplace(
+        recipe, plugins,
+        Options{.initialise = false, .local_rank = options.local_rank, .planning = true});
   if (!is_saved_run(from)) {
     const HfDir source(from);
     if (planned) require_hf_fit(source, *planned->model, planned->parameters);

@@ -26,9 +26,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-fs::path shared() {
-  return testing::shared_root() / "data";
-}
+fs::path shared() { return testing::shared_root() / "data"; }
 
 /// Runs of trained tokens, each as text.
 template <class Trained>

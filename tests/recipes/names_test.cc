@@ -62,8 +62,7 @@ TEST_CASE("a recipe asks about its surroundings") {
       "run: {name: \"${run:name} on ${gpu:name} of ${gpu:memory_gb} GB\", dir: \"${cwd:}/x\"}\n";
   Recipe recipe = read(body, {}, {.world_size = 8, .gpu = "h200"});
   CHECK(recipe.config.root().at("run.name").as_text().ends_with("names.yaml on h200 of 141 GB"));
-  CHECK(recipe.config.root().at("run.dir").as_text() ==
-        (testing::source_root() / "x").string());
+  CHECK(recipe.config.root().at("run.dir").as_text() == (testing::source_root() / "x").string());
   Recipe text =
       read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
   CHECK(text.config.root().at("run.name").as_text().starts_with("# "));

@@ -135,10 +135,11 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
 void add_schedule_options(CLI::App& command, CheckOptions& options) {
   auto* schedule =
       command
-          .add_option("--schedule", options.schedule,
-                      "text: print the program of each pipeline rank and a picture of one step; "
-                      "steps: the steps inside its actions, with --memory those of the built model; "
-                      "svg: only the picture")
+          .add_option(
+              "--schedule", options.schedule,
+              "text: print the program of each pipeline rank and a picture of one step; "
+              "steps: the steps inside its actions, with --memory those of the built model; "
+              "svg: only the picture")
           ->check(CLI::IsMember({"text", "steps", "svg"}))
           ->type_name("{text,steps,svg}");
   for (const char* other : {"--resolved", "--json", "--multirun", "--list"})

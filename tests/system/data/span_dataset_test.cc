@@ -113,8 +113,8 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
 
 Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
-                                "/bin/mtrain' ", words)}});
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)}});
 }
 
 }  // namespace

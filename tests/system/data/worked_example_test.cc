@@ -29,8 +29,8 @@ TEST_CASE("the worked example of docs/data.md does what it says") {
   REQUIRE(script.find("mtrain generate") != std::string::npos);
   ScratchFolder scratch;
   mtrain::fs::copy(shared / "gsm8k_test.jsonl", scratch / "gsm8k_test.jsonl");
-  put(scratch / "run.sh", "set -e\ncd '" + scratch.path().string() +
-                              "'\nPATH='" + (build_root() / "bin").string() + "':$PATH\n" + script + "\n");
+  put(scratch / "run.sh", "set -e\ncd '" + scratch.path().string() + "'\nPATH='" +
+                              (build_root() / "bin").string() + "':$PATH\n" + script + "\n");
   Outcome done = run({.arguments = {"/bin/bash", (scratch / "run.sh").string()}});
   REQUIRE_MESSAGE(done.status == 0, done.out, done.err);
   for (const char* part : {"wrote data/questions.bin", "1319 documents",

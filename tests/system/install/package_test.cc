@@ -27,8 +27,8 @@ bool has_program(const std::string& name) {
 
 /// The one package of a kind that cpack makes of the build.
 fs::path packed(const Scratch& scratch, const std::string& kind, const std::string& extension) {
-  must({MT_CPACK, "--config", (testing::build_root() / "CPackConfig.cmake").string(), "-G", kind, "-B",
-        (scratch / "packages").string()});
+  must({MT_CPACK, "--config", (testing::build_root() / "CPackConfig.cmake").string(), "-G", kind,
+        "-B", (scratch / "packages").string()});
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(scratch / "packages"))
     if (entry.path().string().ends_with(extension)) found.push_back(entry.path());
@@ -67,7 +67,8 @@ void check_links(const fs::path& folder) {
     }
   }
   CHECK(links > 50);
-  CHECK(testing::slurp(folder / "README.md") == testing::slurp(testing::source_root() / "README.md"));
+  CHECK(testing::slurp(folder / "README.md") ==
+        testing::slurp(testing::source_root() / "README.md"));
 }
 
 /// An installed tree has what users of the program and of the library need, and works in an empty
@@ -121,7 +122,8 @@ TEST_CASE("the .deb holds the same below /usr, and names what it needs") {
 TEST_CASE("find_package finds the build tree, and a plugin built against it trains") {
   Scratch scratch("mtrain-build-package");
   const std::string lion = (scratch / "lion").string(),
-                    source = (testing::source_root() / "tests/fixtures/plugins/out_of_tree/lion").string();
+                    source = (testing::source_root() / "tests/fixtures/plugins/out_of_tree/lion")
+                                 .string();
   must({MT_CMAKE, "-G", MT_GENERATOR, "-S", source, "-B", lion, "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_CXX_COMPILER=" MT_CXX, "-Dmtrain_DIR=" + testing::build_root().string()});
   must({MT_CMAKE, "--build", lion});

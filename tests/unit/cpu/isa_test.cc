@@ -113,8 +113,7 @@ TEST_CASE("no instruction-set level defines a shared inline function") {
   }
   int objects = 0;
   for (std::string level : {"v3", "v4", "v4_bf16", "v4_amx"}) {
-    fs::path folder =
-        build_root() / "mtrain" / "CMakeFiles" / ("mtrain_cpu_" + level + ".dir");
+    fs::path folder = build_root() / "mtrain" / "CMakeFiles" / ("mtrain_cpu_" + level + ".dir");
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (entry.path().extension() != ".o") continue;

@@ -89,8 +89,8 @@ TEST_CASE("512 places of text and 114 of spans are 568 tokens, as the paper's co
 }
 
 TEST_CASE("lengths are those of another implementation") {
-  const auto golden = nlohmann::json::parse(
-      read_file(source_root() / "tests/golden/span_lengths/golden.json"));
+  const auto golden =
+      nlohmann::json::parse(read_file(source_root() / "tests/golden/span_lengths/golden.json"));
   int checked = 0;
   for (const auto& set : golden["sets"]) {
     const SpanShares shares{set["share"], set["mean"], set["closing"]};

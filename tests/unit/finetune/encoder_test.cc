@@ -174,10 +174,11 @@ TEST_CASE("a message that the template leaves out is refused, whatever else has 
   const char* call_only =
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ "
       "m.content }}{% endif %}{{ eos_token }}{% endfor %}";
-  refuses(*Fixture(TrainOn::all, call_only).encoder,
-          R"([{"role":"user","content":"2?"},{"role":"assistant","content":"Let me see.","tool_calls":
+  refuses(
+      *Fixture(TrainOn::all, call_only).encoder,
+      R"([{"role":"user","content":"2?"},{"role":"assistant","content":"Let me see.","tool_calls":
              [{"function":{"name":"add","arguments":{}}}]}])",
-          "message 1 (assistant) has the text 'Let me see.'");
+      "message 1 (assistant) has the text 'Let me see.'");
 }
 
 TEST_CASE("a message that the template changes is not left out") {
