@@ -75,26 +75,29 @@ std::string_view needed_part(std::string_view content, bool is_assistant) {
   return content.substr(begin, content.find_last_not_of(kSpace) + 1 - begin);
 }
 
-/// The longest run of letters and digits, which escapes for HTML or JSON do not change.
-std::string_view longest_word(std::string_view text) {
-  std::string_view out;
+/// True when the words of a text, its runs of letters and digits, are in `written` in their order.
+/// Escapes for HTML or JSON do not change words.
+bool has_words_of(std::string_view text, std::string_view written) {
+  size_t at = 0;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     for (end = begin; end < text.size(); ++end) {
       const auto byte = static_cast<unsigned char>(text[end]);
       if (byte < 0x80 && !std::isalnum(byte)) break;
     }
-    if (end - begin > out.size()) out = text.substr(begin, end - begin);
+    at = written.find(text.substr(begin, end - begin), at);
+    if (at == std::string_view::npos) return false;
+    at += end - begin;
   }
-  return out;
+  return true;
 }
 
 /// True when a content is in the bytes that were written of its message. A filter may have changed
 /// it. Then any of these bytes suffices, except in a message whose other texts, such as calls, have
-/// the same origin: there a word of the content must be among them.
-bool is_content_written(std::string_view content, const std::string& written, bool is_alone) {
-  if (content.empty() || written.find(content) != std::string::npos) return true;
-  return is_alone ? !needed_part(written, false).empty()
-                  : written.find(longest_word(content)) != std::string::npos && !written.empty();
+/// the same origin: there the words of the content must be among them.
+bool is_content_written(std::string_view content, std::string_view written, bool is_alone) {
+  if (content.empty() || written.find(content) != std::string_view::npos) return true;
+  const bool some = !needed_part(written, false).empty();
+  return some && (is_alone || has_words_of(content, written));
 }
 
 /// The texts of a content: of a text, or of the parts of a list.
