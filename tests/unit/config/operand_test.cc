@@ -86,7 +86,7 @@ SchemaCatalog catalog() {
 /// "path=value" as an override, "path:value" as `--set path value`, which is taken literally.
 OverrideText override_of(const std::string& word, int argument) {
   const size_t end = word.find_first_of("=:");
-  if (word[end] == '=') return {word, argument};
+  if (end == std::string::npos || word[end] == '=') return {word, argument};
   OverrideText out{word.substr(0, end), argument};
   out.raw = word.substr(end + 1);
   return out;
