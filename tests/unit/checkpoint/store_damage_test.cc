@@ -231,7 +231,7 @@ TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   std::vector<Slice> one = {whole_slice("bytes", DType::u8, {8}, memory)};
   CHECK(failure([&] {
           store.load(7, one);
-        }).find("tensor 'bytes': of the box offset [0] size [8] only 7 of 8 elements") !=
+        }).find("tensor 'bytes': only 7 of 8 elements of the box offset [0] size [8]") !=
         std::string::npos);
   one[0] = {"bytes", DType::u8, {8}, {1}, {6}, std::span(memory).first(6)};
   store.load(7, one);  // what is there can still be had
