@@ -86,7 +86,7 @@ TEST_CASE("render refuses settings without a tokenizer, and --name where there i
       "\n");
   put(scratch / "t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}");
   put(scratch / "several.json", R"({"chat_template": [{"name": "default", "template": "d"},
-                                                     {"name": "other", "template": "o"}]})");
+                                                     {"name": "other", "template": "{{ messages[0].content }}{{ messages[1].content }}"}]})");
   for (const char* setting : {"foo=3", "extra_ids=2"})
     expect_refused(scratch, cat("data render x.jsonl --template vicuna ", setting),
                    cat(setting, " is a setting of a tokenizer, but no tokenizer is given"));
@@ -97,7 +97,7 @@ TEST_CASE("render refuses settings without a tokenizer, and --name where there i
       expect_refused(scratch, cat("data render x.jsonl --template ", name, " --name ", which),
                      cat("--name has no effect on the chat template ", name));
   auto other = mtrain_in(scratch, "data render x.jsonl --template several.json --name other");
-  CHECK_MESSAGE(has(other.out, R"("text":"o")"), other.out, other.err);
+  CHECK_MESSAGE(has(other.out, R"("text":"ab")"), other.out, other.err);
 }
 
 TEST_CASE("pack refuses dataset.packing=none") {
@@ -157,9 +157,9 @@ TEST_CASE("show and pack name their own option, or packed_length, where samples 
          "raise --seq-length, or set dataset.too_long"},
         {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=4 dataset.too_long=fail",
          11, "raise dataset.packed_length, or set dataset.too_long"},
-        {"data show late.jsonl -t byte --seq-length 4", 11, "raise --seq-length, or drop"},
+        {"data show late.jsonl -t byte --seq-length 4", 11, "raise --seq-length"},
         {"data pack late.jsonl -t byte --seq-length 16 dataset.packed_length=4", 11,
-         "raise dataset.packed_length, or drop"},
+         "raise dataset.packed_length"},
         {"data show p.jsonl -t byte --dataset preference --seq-length 4 dataset.too_long=fail", 11,
          "raise --seq-length, or set dataset.too_long=drop"},
         {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=32", 10,

@@ -123,16 +123,14 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
         "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", "comm_overlap.early_attn_release",
         "cuda_graph.cuda_graph_modules", "model.moe_flex_dispatcher_backend",
         "model.moe_router_padding_for_quantization", "model.moe_router_force_load_balancing",
-        "model.moe.dispatch_dtype"})
+        "model.dispatch_dtype", "model.moe_grouped_gemm"})
     CHECK_MESSAGE(has(help_for(setting), "leave it out: "), setting);
   CHECK(has(help_for("comm_overlap.warmup_flush"), "use comm_overlap.p2p"));
   CHECK(has(help_for("model.moe_expert_rank_capacity_factor"), "use model.moe.capacity_factor"));
   // Megatron-LM and DeepSeek count the blocks from another place.
-  for (const char* setting : {"model.moe_layer_freq", "model.moe.moe_layer_freq"})
-    CHECK_MESSAGE(has(help_for(setting),
-                      "use model.moe.layer_freq: 1 is the default. Above 1 it selects blocks 0, n, "
-                      "2n ..., while model.moe.layer_freq selects n - 1, 2n - 1 ..."),
-                  setting);
+  CHECK(has(help_for("model.moe_layer_freq"),
+            "use model.moe.layer_freq: 1 is the default. Above 1 it selects blocks 0, n, 2n ..., "
+            "while model.moe.layer_freq selects n - 1, 2n - 1 ..."));
   // Packing within a micro-batch: packing over the whole file fills samples better.
   for (const char* name : {"pack_sequences_in_batch", "enable_in_batch_packing", "padding_free"})
     CHECK_MESSAGE(has(help_for(cat("dataset.", name)),
