@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/nn/model_parts.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -91,6 +92,12 @@ class MT_API Model {
   /// Floating-point operations of one token's forward and backward pass at this sequence length; a
   /// multiply-add is two.
   virtual double flops_per_token(int64_t seq_length) const = 0;
+  /// What the lists of a step's collectives follow (docs/pipeline.md): the parts of this stage in
+  /// the order of forward(), each time that they compute. Empty: the parts are the blocks and what
+  /// is before, between and after them, in the order in which the constructor adds their
+  /// parameters. A model declares its parts if blocks share parameters or if it adds parameters in
+  /// another order.
+  virtual std::vector<ComputedPart> parts() const { return {}; }
   /// Called after the last backward of a step and its update, if there was one. Collective over the
   /// ranks of the stage. The figures have the same names in the same order on all stages.
   virtual std::vector<StepFigure> end_step(bool /*updated*/) { return {}; }

@@ -70,6 +70,8 @@ struct MT_API Parameter {
   bool is_primary =
       true;  // false: a copy; another rank of the same replica counts it in norms and saves it
   int64_t stage = 0;                   // the pipeline stage that added it
+  int16_t part = -1;                   // the part of the stage, if the model declares its parts
+                                       // (Model::parts)
   bool expert = false;                 // its replicas are the ranks of edp, not those of dp and cp
   const Axis* tensor_axis = nullptr;   // the tensor-parallel axis (tp, or etp for experts) if it
                                        // shards a dimension

@@ -37,17 +37,19 @@ struct Kind {
   }
 };
 
-void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& parts,
-               const Kind& kind, const BucketRules& rules, std::vector<BucketPlan>& buckets) {
+/// The parameters with their parts, in the order of the parts.
+using InOrder = std::vector<std::pair<PartId, Parameter*>>;
+
+void plan_kind(const InOrder& parameters, const Kind& kind, const BucketRules& rules,
+               std::vector<BucketPlan>& buckets) {
   int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
   int zero_stage = kind.late ? std::min(rules.zero_stage, 1) : rules.zero_stage;
   int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards),
           filled = 0;
   bool open = false;
-  size_t first = buckets.size(), index = 0;
-  for (Parameter& p : parameters) {
-    PartId part = parts[index++];
-    if (!kind.of(p)) continue;
+  size_t first = buckets.size();
+  for (const auto& [part, p] : parameters) {
+    if (!kind.of(*p)) continue;
     bool fits = open && filled < most && (zero_stage < 2 || buckets.back().part == part);
     if (!fits) {
       buckets.push_back({.expert = kind.expert,
@@ -59,8 +61,8 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& par
                          .items = {}});
       open = true, filled = 0;
     }
-    buckets.back().items.push_back({&p, 0, part});
-    filled += p.numel();
+    buckets.back().items.push_back({p, 0, part});
+    filled += p->numel();
   }
   for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards, rules.pad);
 }
@@ -69,11 +71,14 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& par
 
 std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules) {
   std::vector<BucketPlan> buckets;
-  std::vector<PartId> parts = parts_of(parameters);
+  InOrder in_order;
+  for (PartId part : parts_of(parameters))
+    in_order.emplace_back(part, &parameters[in_order.size()]);
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (bool expert : {false, true})
     for (bool late : {false, true})
-      for (bool small : {false, true})
-        plan_kind(parameters, parts, {expert, late, small}, rules, buckets);
+      for (bool small : {false, true}) plan_kind(in_order, {expert, late, small}, rules, buckets);
   return buckets;
 }
 

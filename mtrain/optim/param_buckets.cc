@@ -365,6 +365,8 @@ void ParamBuckets::before_value(int64_t leaf) {
   const BucketItem& item = b.plan.items[place_of(leaf).item];
   if (use_hooks_.read) use_hooks_.read(item.part);
   if (b.shares_values()) {
+    if (b.presence == Presence::absent && use_hooks_.refuse)
+      use_hooks_.refuse(item.part, item.parameter->name);
     MT_CHECK(b.presence != Presence::absent, "'", item.parameter->name,
              "' is read, but its values are not gathered");
   } else if (b.presence == Presence::absent) {
@@ -375,7 +377,8 @@ void ParamBuckets::before_value(int64_t leaf) {
 
 void ParamBuckets::before_gradient(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
-  if (use_hooks_.write) use_hooks_.write(b.plan.items[place_of(leaf).item].part);
+  const BucketItem& item = b.plan.items[place_of(leaf).item];
+  if (use_hooks_.write) use_hooks_.write(item.part, item.parameter->name);
   if (gradients_) gradients_->before_gradient(leaf);
   b.grads.restore_memory();
 }

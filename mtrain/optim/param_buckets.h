@@ -116,10 +116,12 @@ class MT_API ParamBuckets final : public LeafWatch {
   void release_part(PartId part);
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
-  /// Called before a value of this part is read (zero 3: it may gather and release), and before its
-  /// gradient is written. Empty: not called.
+  /// Called before a value of this part is read (zero 3: it may gather and release), and before the
+  /// gradient of a parameter of it is written. `refuse`: zero 3, if the value is not gathered then;
+  /// throws. Empty: not called.
   struct UseHooks {
-    std::function<void(PartId)> read, write;
+    std::function<void(PartId)> read;
+    std::function<void(PartId, const std::string&parameter)> write, refuse;
   };
   void set_use_hooks(UseHooks hooks) { use_hooks_ = std::move(hooks); }
 

@@ -82,9 +82,14 @@ class MT_API Interpreter {
   void before_read(PartId part) {
     if (cursor_) cursor_->read(part);
   }
-  /// The model adds to gradients of this part next.
-  void before_write(PartId part) {
-    if (cursor_) cursor_->write(part);
+  /// The model adds to the gradient of a parameter of this part next.
+  void before_write(PartId part, const std::string& parameter) {
+    if (cursor_) cursor_->write(part, parameter);
+  }
+  /// The model reads a parameter that is not gathered. Throws Error(config) within an action that
+  /// has steps.
+  void refuse_read(PartId part, const std::string& parameter) const {
+    if (cursor_) cursor_->refuse_read(part, parameter);
   }
   /// What the lists of steps are made from.
   const StepRules& step_rules() const { return step_rules_; }

@@ -185,8 +185,9 @@ class Gathers {
 
 std::vector<PartId> read_by(const Step& step, const StepRules& rules) {
   const ModelPart& part = rules.part(step.part);
-  Parts reads = {step.part};
-  if (part.also_reads) reads.push_back(*part.also_reads);
+  Parts reads;
+  if (part.owns) reads.push_back(step.part);
+  add_missing(reads, part.also_reads);
   return reads;
 }
 

@@ -37,14 +37,46 @@ void StepCursor::read(PartId part) {
     pass();
 }
 
-void StepCursor::write(PartId part) {
+/// "'layers.1.mlp.up.weight' of part 1 is read in 0F0 after F(0)"
+std::string StepCursor::out_of_order(PartId part, const std::string& parameter,
+                                     const char* use) const {
+  return cat("'", parameter, "' of part ", rules_.part(part).name, " ", use, " in ",
+             to_text(action_), current_ < 0 ? "" : " after ",
+             current_ < 0 ? "" : name(static_cast<size_t>(current_)));
+}
+
+namespace {
+
+constexpr const char
+    *kCause =
+        "; the model's blocks share parameters, or it creates its parts in another order than it "
+        "computes them, and it does not declare so",
+    *kDeclare =
+        ", or declare the parts in the model (Model::parts(), "
+        "docs/adding-a-model.md)",
+    *kUnsharded = "set dist.zero to 0 or 1 and ddp.overlap_grad_reduce=false";
+
+}  // namespace
+
+void StepCursor::refuse_read(PartId part, const std::string& parameter) const {
+  throw Error(ErrorClass::config,
+              cat(out_of_order(part, parameter, "is read"),
+                  ", where dist.zero=3 does not gather it", kCause),
+              cat(kUnsharded, kDeclare));
+}
+
+void StepCursor::write(PartId part, const std::string& parameter) {
   for (size_t i = 0; reduces_ > 0 && i < at_; ++i) {
     if (steps_[i].what != StepKind::reduce) continue;
-    const auto& parts = rules_.buckets[static_cast<size_t>(steps_[i].bucket)].parts;
-    MT_CHECK(std::find(parts.begin(), parts.end(), part) == parts.end(), "gradients of part ",
-             rules_.part(part).name, " of stage ", part.stage, " are added in ", to_text(action_),
-             " after ", name(i),
-             " has started; a model creates its parameters in the order in which it computes");
+    const GradientBucket& bucket = rules_.buckets[static_cast<size_t>(steps_[i].bucket)];
+    if (std::find(bucket.parts.begin(), bucket.parts.end(), part) == bucket.parts.end()) continue;
+    const bool shared = bucket.when == ReduceWhen::every_backward;
+    throw Error(
+        ErrorClass::config,
+        cat(out_of_order(part, parameter, "gets a gradient"), ", but ", name(i),
+            " has started, as ",
+            shared ? "dist.zero 2 and 3 want" : "ddp.overlap_grad_reduce=true wants", kCause),
+        cat(shared ? kUnsharded : "set ddp.overlap_grad_reduce=false", kDeclare));
   }
   if (action_.what != ActionKind::forward) read(part);
 }

@@ -22,9 +22,12 @@ class StepCursor {
   /// if an exchange of another part comes first; ParamBuckets then refuses the read unless the
   /// parameters are gathered anyway.
   void read(PartId part);
-  /// The model adds to gradients of `part` next. In B and W, goes on to the step that does so.
-  /// Throws Error(bug) if the reduction of such gradients has started in this action.
-  void write(PartId part);
+  /// The model adds to the gradient of a parameter of `part` next. In B and W, goes on to the step
+  /// that does so. Throws Error(config) if the reduction of such gradients has started in this
+  /// action: the model computes in another order than its parts say.
+  void write(PartId part, const std::string& parameter);
+  /// The model reads a parameter of `part` that no step has gathered. Throws Error(config).
+  [[noreturn]] void refuse_read(PartId part, const std::string& parameter) const;
   /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
   void exchange(StepKind what, bool backward);
   /// The action is complete: runs what is left. Throws Error(bug) if the list has further
@@ -37,6 +40,7 @@ class StepCursor {
   bool reads(size_t step, PartId part) const;
   void pass();
   std::string name(size_t step) const { return to_text(steps_[step], action_.stage, rules_); }
+  std::string out_of_order(PartId part, const std::string& parameter, const char* use) const;
 
   const Action& action_;
   const Steps& steps_;

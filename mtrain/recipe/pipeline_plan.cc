@@ -125,7 +125,7 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
                      .exchanges = experts && i >= dense && (i - dense + 1) % freq == 0});
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
   if (range.head && tied && (own_table || !plan.ends_apart()))
-    parts.back().also_reads = PartId{static_cast<int16_t>(own_table ? stage : 0), 0};
+    parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};
   return parts;
 }
 

@@ -72,7 +72,7 @@ class Planner {
   double elements(PartId id, bool expert) const {
     const ModelPart& p = part(id);
     if (p.block) return expert ? sizes_.experts : sizes_.block;
-    const bool tied_head = p.also_reads.has_value();
+    const bool tied_head = !p.also_reads.empty();
     return expert || tied_head ? 0 : sizes_.table;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
@@ -154,9 +155,13 @@ void Session::build_stages(const Options& options) {
     // The built model decides, also if it has other parts than the recipe's sizes suggest.
     auto index = static_cast<size_t>(stage);
     place_.steps.stages.resize(std::max(place_.steps.stages.size(), index + 1));
+    const int64_t expert_ranks = options.parallel ? axis_size(options.parallel->expert_group) : 1;
+    const Model& built = *stages.back();
+    const auto declared = call_plugin(built, "parts()", [&] { return built.parts(); });
     place_.steps.stages[index] =
-        stage_parts(parameters.all(), stage, part.embedding, part.head,
-                    options.parallel ? axis_size(options.parallel->expert_group) : 1);
+        declared.empty()
+            ? stage_parts(parameters.all(), stage, part.embedding, part.head, expert_ranks)
+            : declared_parts(parameters.all(), stage, declared, expert_ranks);
   }
   model = stages.front().get();
 }

@@ -12,7 +12,12 @@ void set_step_hooks(Interpreter& interpreter, ParamBuckets& buckets, GradReducer
                                {[&buckets](PartId part) { buckets.gather_part(part); },
                                 [&buckets](PartId part) { buckets.release_part(part); }}});
   buckets.set_use_hooks({[&interpreter](PartId part) { interpreter.before_read(part); },
-                         [&interpreter](PartId part) { interpreter.before_write(part); }});
+                         [&interpreter](PartId part, const std::string& parameter) {
+                           interpreter.before_write(part, parameter);
+                         },
+                         [&interpreter](PartId part, const std::string& parameter) {
+                           interpreter.refuse_read(part, parameter);
+                         }});
 }
 
 }  // namespace mtrain

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "mtrain/base/error.h"
+
 namespace mtrain {
 namespace {
 
@@ -50,7 +52,7 @@ TEST_CASE("model parts: what comes before the blocks, each block, what comes aft
   parts[1].exchanges = false;  // experts on one rank exchange nothing
   CHECK(stage_parts(whole, 0, true, true, 1) == parts);
   whole.pop_back();  // a head that is tied reads the embedding's table
-  parts[3].also_reads = PartId{0, 0};
+  parts[3].also_reads = {PartId{0, 0}};
   CHECK(stage_parts(whole, 0, true, true, 1) == parts);
 }
 
@@ -59,14 +61,14 @@ TEST_CASE("model parts: a tied table of another stage, on another rank and on th
   CHECK(stage_parts(last, 3, false, true, 1) ==
         StageParts{{.name = "table", .computes = false},
                    {.name = "7", .block = true},
-                   {.name = "head", .also_reads = PartId{3, 0}}});
+                   {.name = "head", .also_reads = {PartId{3, 0}}}});
   auto both = make(
       {{"embed.weight", 0, kTable}, {"layers.0.mlp", 0}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
   CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}});
   CHECK(stage_parts(both, 0, true, false, 1) ==
         StageParts{{.name = "embed"}, {.name = "0", .block = true}});
   CHECK(stage_parts(both, 3, false, true, 1) ==
-        StageParts{{.name = "7", .block = true}, {.name = "head", .also_reads = PartId{0, 0}}});
+        StageParts{{.name = "7", .block = true}, {.name = "head", .also_reads = {PartId{0, 0}}}});
 }
 
 TEST_CASE("model parts: stages without blocks") {
@@ -78,6 +80,85 @@ TEST_CASE("model parts: stages without blocks") {
   auto between = make({{"down.0.mlp"}, {"middle.mlp"}, {"up.0.mlp"}});
   CHECK(stage_parts(between, 0, false, false, 1) ==
         StageParts{{.name = "0", .block = true}, {.name = "middle"}, {.name = "0", .block = true}});
+}
+
+TEST_CASE("model parts: declared in the order of forward, whatever the order of the parameters") {
+  auto parameters = make({{"embed.weight", 0, kTable},
+                          {"norm.weight"},
+                          {"layers.1.mlp"},
+                          {"layers.0.norm"},
+                          {"layers.0.experts.up", 0, ParamRole::expert_matrix}});
+  const std::vector<ComputedPart> declared = {
+      {"embed"}, {"layers.0"}, {"layers.1"}, {"head", {"norm"}}};
+  CHECK(declared_parts(parameters, 0, declared, 4) ==
+        StageParts{{.name = "embed"},
+                   {.name = "0", .block = true, .exchanges = true},
+                   {.name = "1", .block = true},
+                   {.name = "head"}});
+  CHECK(parts_of(parameters) == std::vector<PartId>{{0, 0}, {0, 3}, {0, 2}, {0, 1}, {0, 1}});
+}
+
+TEST_CASE("model parts: parameters that several declared parts read are parts of their own") {
+  auto parameters = make({{"embed.weight", 0, kTable},
+                          {"layers.0.norm"},
+                          {"layers.0.attn.qkv"},
+                          {"layers.0.attn.out"},
+                          {"layers.1.norm"},
+                          {"spare"},
+                          {"norm"}});
+  const std::vector<ComputedPart> declared = {
+      {"embed"}, {"layers.0"}, {"layers.1", {"layers.0.attn"}}, {"head", {"norm", "embed.weight"}}};
+  CHECK(declared_parts(parameters, 0, declared, 1) ==
+        StageParts{{.name = "spare", .computes = false},
+                   {.name = "embed.weight", .computes = false},
+                   {.name = "layers.0.attn", .computes = false},
+                   {.name = "embed", .owns = false, .also_reads = {PartId{0, 1}}},
+                   {.name = "0", .block = true, .also_reads = {PartId{0, 2}}},
+                   {.name = "1", .block = true, .also_reads = {PartId{0, 2}}},
+                   {.name = "head", .also_reads = {PartId{0, 1}}}});
+  CHECK(parts_of(parameters) ==
+        std::vector<PartId>{{0, 1}, {0, 4}, {0, 2}, {0, 2}, {0, 5}, {0, 0}, {0, 6}});
+}
+
+TEST_CASE("model parts: a block that is declared each time that it computes") {
+  auto parameters = make({{"layers.0.mlp"}, {"layers.1.mlp"}, {"layers.10.mlp"}});
+  const PartId first{0, 1}, second{0, 0};
+  CHECK(declared_parts(parameters, 0,
+                       {{"layers.10"}, {"layers.1"}, {"layers.0"}, {"layers.1"}, {"layers.0"}},
+                       1) == StageParts{{.name = "layers.1.mlp", .computes = false},
+                                        {.name = "layers.0.mlp", .computes = false},
+                                        {.name = "10", .block = true},
+                                        {"1", true, true, false, false, {second}},
+                                        {"0", true, true, false, false, {first}},
+                                        {"1", true, true, false, false, {second}},
+                                        {"0", true, true, false, false, {first}}});
+}
+
+TEST_CASE("model parts: a declared part reads parameters of another stage of the rank") {
+  auto both = make({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"norm", 3}});
+  CHECK(declared_parts(both, 3, {{"head", {"norm", "embed"}}}, 1) ==
+        StageParts{{.name = "head", .also_reads = {PartId{0, 0}}}});
+  CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}});
+}
+
+TEST_CASE("model parts: a declared part or path without parameters is an error of the plugin") {
+  auto parameters = make({{"layers.0.mlp"}});
+  for (const auto& [declared, text] : std::vector<std::pair<ComputedPart, const char*>>{
+           {{"layers.1"}, "a part 'layers.1', but there are no parameters below"},
+           {{"layers"}, ""},
+           {{"layer"}, "a part 'layer', but"},
+           {{"layers.0", {"layers.0.ml"}}, "part 'layers.0' reads 'layers.0.ml', but"}}) {
+    std::string message;
+    try {
+      declared_parts(parameters, 0, {declared}, 1);
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::plugin);
+      CHECK(error.hint().find("Model::parts()") != std::string::npos);
+      message = error.message();
+    }
+    CHECK(message.empty() == std::string(text).empty());
+    CHECK_MESSAGE(message.find(text) != std::string::npos, message);
+  }
 }
 
 }  // namespace

@@ -128,5 +128,16 @@ TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block
   CHECK(default_bucket_size(64) == 64'000'000);
 }
 
+TEST_CASE("bucket plan: in the order of the parts that the model declares") {
+  auto parameters = make({{"head.weight", 50}, {"layers.1.mlp", 60}, {"layers.0.mlp", 70}});
+  for (size_t i = 0; i < 3; ++i) parameters[i].part = static_cast<int16_t>(2 - i);
+  auto plans = plan_buckets(parameters, {.bucket_size = 100});
+  REQUIRE(plans.size() == 2);
+  CHECK(names(plans[0]) == std::vector<std::string>{"layers.0.mlp", "layers.1.mlp"});
+  CHECK(plans[0].items[1].part == PartId{0, 1});
+  CHECK(names(plans[1]) == std::vector<std::string>{"head.weight"});
+  CHECK(plan_buckets(parameters, {.zero_stage = 2}).size() == 3);
+}
+
 }  // namespace
 }  // namespace mtrain

@@ -90,7 +90,10 @@ class Rank {
                                    {[this](PartId part) { buckets_->gather_part(part); },
                                     [this](PartId part) { buckets_->release_part(part); }}});
     buckets_->set_use_hooks({[this](PartId part) { interpreter_->before_read(part); },
-                             [this](PartId part) { interpreter_->before_write(part); }});
+                             [this](PartId part, const std::string& parameter) {
+                               interpreter_->before_write(part, parameter);
+                             },
+                             {}});
     Schedule schedule = with_sharding_actions(
         make_schedule(job.schedule, setup.plan()),
         {.resident_stages = job.resident_stages, .reduce_scatter = job.zero_stage >= 2});

@@ -28,34 +28,57 @@ class Small final : public Model {
   Small(const Scope& s, const Job& job)
       : embed_(s / "embed", {"vocab", kVocab}, {"embed", job.width}, 0.5f),
         norm_(s / "norm", Norm::Kind::layer, {"embed", job.width}, 1e-5f),
+        norms_(static_cast<size_t>(job.norms > 0 ? job.norms : job.layers)),
+        mlps_(static_cast<size_t>(job.mlps > 0 ? job.mlps : job.layers)),
+        blocks_(static_cast<size_t>(job.layers)),
         recompute_(job.recompute) {
-    for (int64_t i = 0; i < job.layers; ++i) {
-      Scope block = s / "layers" / i;
-      norms_.push_back(std::make_unique<Norm>(block / "norm", Norm::Kind::layer,
-                                              Dim{"embed", job.width}, 1e-5f));
-      mlps_.push_back(std::make_unique<GatedMlp>(block / "mlp", Dim{"embed", job.width},
-                                                 Dim{"mlp", 2 * job.width + 1}, 0.3f, 0.3f));
-      if (job.spare) block.param("spare", {{"embed", job.width}}, Init::normal(1), true);
-    }
-    out_.emplace(s / "out", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f);
-    head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", job.width}, kVocab, &embed_.weight,
-                  0.5f);
+    if (job.backwards) add_ends(s, job);
+    for (size_t i = 0; i < blocks_; ++i) add_block(s, job, job.backwards ? blocks_ - 1 - i : i);
+    if (!job.backwards) add_ends(s, job);
   }
   Tensor forward(const ModelInput& input, Tensor) override {
     Tensor x = norm_(embed_(input.tokens_T));
-    for (size_t i = 0; i < mlps_.size(); ++i) {
-      auto block = [this, i](const Tensor& h) { return (*mlps_[i])((*norms_[i])(h), h); };
+    for (size_t i = 0; i < blocks_; ++i) {
+      auto block = [this, i](const Tensor& h) {
+        return (*mlps_[i % mlps_.size()])((*norms_[i % norms_.size()])(h), h);
+      };
       x = recompute_ ? recompute(block, x) : block(x);
     }
     return (*head_)((*out_)(x), input);
   }
   double flops_per_token(int64_t) const override { return 0; }
+  std::vector<ComputedPart> parts() const override {
+    std::vector<ComputedPart> all = {{"embed", {"norm"}}};
+    for (size_t i = 0; i < blocks_; ++i)
+      all.push_back(
+          {cat("layers.", i),
+           {cat("layers.", i % norms_.size(), ".norm"), cat("layers.", i % mlps_.size(), ".mlp")}});
+    all.push_back({"out", {"embed"}});
+    return all;
+  }
 
  private:
+  void add_block(const Scope& s, const Job& job, size_t i) {
+    Scope block = s / "layers" / static_cast<int64_t>(i);
+    if (i < norms_.size())
+      norms_[i] =
+          std::make_unique<Norm>(block / "norm", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f);
+    if (i < mlps_.size())
+      mlps_[i] = std::make_unique<GatedMlp>(block / "mlp", Dim{"embed", job.width},
+                                            Dim{"mlp", 2 * job.width + 1}, 0.3f, 0.3f);
+    if (job.spare) block.param("spare", {{"embed", job.width}}, Init::normal(1), true);
+  }
+  void add_ends(const Scope& s, const Job& job) {
+    out_.emplace(s / "out", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f);
+    head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", job.width}, kVocab, &embed_.weight,
+                  0.5f);
+  }
+
   Embedding embed_;
   Norm norm_;
   std::vector<std::unique_ptr<Norm>> norms_;
   std::vector<std::unique_ptr<GatedMlp>> mlps_;
+  size_t blocks_;
   std::optional<Norm> out_;
   std::optional<LmHead> head_;
   bool recompute_;
@@ -138,6 +161,8 @@ struct Rank {
                  .defer_memory = job.deferred && job.zero_stage > 0,
                  .precision = &precision},
         model(Scope(settings), job),
+        parts(job.declared ? declared_parts(list.all(), 0, model.parts(), 1)
+                           : stage_parts(list.all(), 0, true, true, 1)),
         optimizer(!job.whole),
         buckets(lab.context(), list,
                 {.dense = groups.group(),
@@ -160,10 +185,15 @@ struct Rank {
                                  {[this](PartId part) { buckets.gather_part(part); },
                                   [this](PartId part) { buckets.release_part(part); }}});
     buckets.set_use_hooks({[this](PartId part) { interpreter.before_read(part); },
-                           [this](PartId part) { interpreter.before_write(part); }});
+                           [this](PartId part, const std::string& parameter) {
+                             interpreter.before_write(part, parameter);
+                           },
+                           [this](PartId part, const std::string& parameter) {
+                             interpreter.refuse_read(part, parameter);
+                           }});
   }
   StepRules steps() const {
-    return {.stages = {stage_parts(list.all(), 0, true, true, 1)},
+    return {.stages = {parts},
             .sharded = job.zero_stage >= 3,
             .ahead = job.overlap,
             .recompute = job.recompute};
@@ -271,6 +301,7 @@ struct Rank {
   PrecisionPlan precision;
   BuildSettings settings;
   Small model;
+  StageParts parts;
   Adam optimizer;
   ParamBuckets buckets;
   OptimizerState state;
@@ -321,7 +352,8 @@ std::string text(const Job& j) {
              j.fp8 == Job::Fp8::none      ? ""
              : j.fp8 == Job::Fp8::delayed ? " delayed"
                                           : " tensorwise",
-             j.codes ? " codes" : "", j.padded ? " padded" : "",
+             j.codes ? " codes" : "", j.padded ? " padded" : "", " norms ", j.norms, " mlps ",
+             j.mlps, j.backwards ? " backwards" : "", j.declared ? " declared" : "",
              j.wire == GradientWire::fp32 ? "" : " bf16 gradients");
 }
 

@@ -15,11 +15,15 @@ namespace mtrain::zero {
 struct Job {
   int ranks = 2, zero_stage = 0, hsdp = 1;
   bool outer_zero = false, overlap = false, in_order = false, recompute = false;
-  bool whole = false;    // the optimizer works on whole matrices
-  bool deferred = true;  // the buckets allocate the parameters if ranks share them
-  bool spare = false;    // the model has a parameter that nothing uses
-  bool stages = false;   // Gather, Release and Scatter are actions of the program
-  bool padded = false;   // buckets are multiples of kBucketPadding
+  bool whole = false;           // the optimizer works on whole matrices
+  bool deferred = true;         // the buckets allocate the parameters if ranks share them
+  bool spare = false;           // the model has a parameter that nothing uses
+  bool stages = false;          // Gather, Release and Scatter are actions of the program
+  bool padded = false;          // buckets are multiples of kBucketPadding
+  int64_t norms = 0, mlps = 0;  // of the model, which its blocks use in turn; 0: each block has its
+                                // own
+  bool backwards = false;       // the model creates its last parts first
+  bool declared = false;        // the parts are those that the model declares
   GradientWire wire = GradientWire::fp32;
   int micro_batches = 2;  // of each rank
   int steps = 3;

@@ -266,5 +266,93 @@ TEST_CASE("memory: the peak of a step falls with every stage") {
   }
 }
 
+/// Models that need Model::parts(): pairs of blocks in turn, one MLP for all blocks with norms of
+/// their own, and parts that are created in another order than they compute.
+const std::vector<Job> kDeclaring = {
+    {.norms = 2, .mlps = 2, .declared = true, .micro_batches = 1, .layers = 4},
+    {.spare = true, .mlps = 1, .declared = true, .micro_batches = 1, .layers = 4},
+    {.backwards = true, .declared = true, .micro_batches = 1, .layers = 4},
+    {.norms = 3, .mlps = 2, .backwards = true, .declared = true, .micro_batches = 1, .layers = 5}};
+
+TEST_CASE("blocks that share parameters or are created in another order: the same bits") {
+  for (Job job : kDeclaring) {
+    Outcome plain = train(job);
+    Job one = job;
+    one.ranks = 1, one.micro_batches = 2, one.declared = false;
+    Outcome alone = train(one);
+    CHECK(distance(plain.gradients, alone.gradients) < 1e-4);
+    CHECK(std::fabs(plain.losses.back() - alone.losses.back()) < 1e-5);
+    for (int zero_stage : {0, 1, 2, 3})
+      for (bool overlap : {false, true}) {
+        job.zero_stage = zero_stage, job.overlap = job.recompute = overlap, job.stages = false;
+        INFO(zero::text(job));
+        CHECK(same(train(job), plain));
+        job.stages = true;
+        if (zero_stage == 3) CHECK(same(train(job), plain));
+      }
+  }
+}
+
+TEST_CASE("blocks that share parameters: sums of several micro-batches with and without overlap") {
+  for (Job job : kDeclaring)
+    for (int zero_stage : {0, 1, 2, 3}) {
+      job.micro_batches = 3, job.zero_stage = zero_stage, job.overlap = false;
+      Outcome plain = train(job);
+      job.overlap = true;
+      INFO(zero::text(job));
+      CHECK(same(train(job), plain));
+    }
+}
+
+TEST_CASE("parts that a model declares without need change no bit") {
+  for (int zero_stage : {0, 1, 2, 3}) {
+    Job job{.zero_stage = zero_stage, .overlap = true};
+    Outcome plain = train(job);
+    job.declared = true;
+    INFO(zero::text(job));
+    CHECK(same(train(job), plain));
+  }
+}
+
+TEST_CASE("blocks that share parameters and do not declare it: an error with names and remedies") {
+  auto throws = [](const Job& job, std::initializer_list<const char*> parts) {
+    INFO(zero::text(job));
+    std::string what, hint;
+    try {
+      train(job);
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::config);
+      what = error.message(), hint = error.hint();
+    }
+    for (const char* part : parts) CHECK_MESSAGE(what.find(part) != what.npos, part, " in ", what);
+    CHECK_MESSAGE(hint.find("ddp.overlap_grad_reduce=false") != hint.npos, hint);
+    CHECK_MESSAGE(hint.find("Model::parts()") != hint.npos, hint);
+  };
+  Job pairs = kDeclaring[0], backwards = kDeclaring[2];
+  pairs.declared = backwards.declared = false;
+  CHECK(train(pairs).losses.size() == 3);
+  CHECK(train(backwards).losses.size() == 3);
+  for (int zero_stage : {0, 1}) {
+    pairs.zero_stage = backwards.zero_stage = zero_stage;
+    pairs.overlap = backwards.overlap = true;
+    throws(pairs, {"'layers.1.mlp.", "' of part 1 gets a gradient in 0B0 after B(0), but Reduce(1",
+                   " has started, as ddp.overlap_grad_reduce=true wants; "});
+    throws(backwards,
+           {"'layers.2.mlp.", "' of part 2 gets a gradient in 0B0 after B(3), but Reduce(2"});
+  }
+  for (bool overlap : {false, true}) {
+    pairs.zero_stage = backwards.zero_stage = 2;
+    pairs.overlap = backwards.overlap = overlap;
+    throws(pairs, {"'layers.1.mlp.", "' of part 1 gets a gradient in 0B0 after B(0), but Reduce(1",
+                   " has started, as dist.zero 2 and 3 want; "});
+    throws(backwards,
+           {"'layers.2.mlp.", "' of part 2 gets a gradient in 0B0 after B(3), but Reduce(2"});
+    pairs.zero_stage = backwards.zero_stage = 3;
+    throws(pairs, {"'layers.0.norm.", "' of part 0 is read in 0F0 after F(1), where dist.zero=3 "});
+    throws(backwards,
+           {"'layers.1.norm.", "' of part 1 is read in 0F0 after F(0), where dist.zero=3 "});
+  }
+}
+
 }  // namespace
 }  // namespace mtrain

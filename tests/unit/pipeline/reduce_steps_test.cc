@@ -129,7 +129,7 @@ TEST_CASE("reductions: in W where the program has W, because B leaves gradients 
 
 TEST_CASE("reductions: a table that the head reads is complete after the embedding") {
   StepRules rules = one_each(whole_model(1), last_backward);
-  rules.stages[0].back().also_reads = PartId{0, 0};
+  rules.stages[0].back().also_reads = {PartId{0, 0}};
   CHECK(steps_of("0B0", rules) ==
         "0B0: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
 }
@@ -137,7 +137,7 @@ TEST_CASE("reductions: a table that the head reads is complete after the embeddi
 TEST_CASE("reductions: a table of another stage of the rank is in the lists of both") {
   auto rules = [](ReduceWhen when) {
     return StepRules{
-        .stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = PartId{0, 0}}}},
+        .stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = {PartId{0, 0}}}}},
         .buckets = {bucket({{1, 0}}, when), bucket({{0, 0}}, when)}};
   };
   const char* actions = "0F0 1F0 1B0 1Scatter0 0B0 0Scatter0 0R 1R";
@@ -176,6 +176,45 @@ TEST_CASE("reductions: of a head whose gradient is put off come with the last R"
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed) Reduce(embed..0)\n"
         "0R: Reduce(1..head)\n");
+}
+
+/// Two blocks with parameters of their own and a part that both read, and two blocks that read
+/// nothing but one part, each twice and in turn.
+StageParts sharing(bool in_turn) {
+  const std::vector<PartId> first = {PartId{0, 0}}, second = {PartId{0, in_turn}};
+  StageParts parts = {{.name = "shared", .computes = false}};
+  if (in_turn) parts.push_back({.name = "other", .computes = false});
+  for (int i = 0; i < (in_turn ? 4 : 2); ++i)
+    parts.push_back({.name = std::to_string(i),
+                     .block = true,
+                     .owns = !in_turn,
+                     .also_reads = i % 2 == 0 ? first : second});
+  return parts;
+}
+
+TEST_CASE("reductions: what blocks share is complete after the first of these blocks") {
+  for (ReduceWhen when : {last_backward, every_backward}) {
+    CHECK(steps_of("0B0", one_each(sharing(false), when)) ==
+          "0B0: B(1) Reduce(1) B(0) Reduce(0) Reduce(shared)\n");
+    StepRules rules = one_each(sharing(true), when);
+    rules.buckets.erase(rules.buckets.begin(), rules.buckets.begin() + 4);
+    CHECK(steps_of("0B0", rules) == "0B0: B(3) B(2) B(1) Reduce(other) B(0) Reduce(shared)\n");
+    CHECK(steps_of("0B0 0W0", rules) ==
+          "0B0: B(3) B(2) B(1) B(0)\n0W0: W(3) W(2) W(1) Reduce(other) W(0) Reduce(shared)\n");
+  }
+}
+
+TEST_CASE("gathers: what blocks share is gathered while they compute in succession") {
+  StepRules rules{.stages = {sharing(false)}, .sharded = true};
+  CHECK(text_of("0F0 0B0", rules) ==
+        "0F0: Gather(0) Gather(shared) F(0) Release(0) Gather(1) F(1)\n"
+        "0B0: B(1) Release(1) Gather(0) B(0) Release(shared) Release(0)\n");
+  rules.stages = {sharing(true)};
+  CHECK(text_of("0F0 0B0", rules) ==
+        "0F0: Gather(shared) F(0) Release(shared) Gather(other) F(1) Release(other) Gather(shared) "
+        "F(2) Release(shared) Gather(other) F(3)\n"
+        "0B0: B(3) Release(other) Gather(shared) B(2) Release(shared) Gather(other) B(1) "
+        "Release(other) Gather(shared) B(0) Release(shared)\n");
 }
 
 TEST_CASE("reductions: parts to which no step adds are reduced at the end of the action") {
@@ -252,7 +291,7 @@ TEST_CASE("step cursor: a reduction starts when the model goes on to the next pa
   auto after = [&](bool write, int16_t part) {
     log.text.clear();
     if (write)
-      cursor.write({0, part});
+      cursor.write({0, part}, "w");
     else
       cursor.read({0, part});
     return log.text;
@@ -267,33 +306,69 @@ TEST_CASE("step cursor: a reduction starts when the model goes on to the next pa
   CHECK(log.text == "r3 ");
 }
 
+TEST_CASE("step cursor: a part that blocks share is read and written until the last of them") {
+  StepRules rules = one_each(sharing(true), every_backward);
+  rules.sharded = true;
+  Program of = program("0F0 0B0");
+  StepLists lists = expand_steps(of, rules);
+  Log log;
+  StepCursor cursor(of[1], lists[1], rules, log.hooks);
+  for (int16_t part : {1, 0, 1, 0}) {
+    log.text += cat("(", part, ") ");
+    cursor.read({0, part});
+    cursor.write({0, part}, "w");
+  }
+  cursor.finish();
+  // Buckets 4 and 5 are those of parts 1 and 0; the others are of blocks without parameters.
+  CHECK(log.text.find("(1) (0) -1 +0 (1) -0 +1 (0) r4 -1 +0 r5 ") == 0);
+}
+
 TEST_CASE("step cursor: gradients of W are written in its order") {
   StepRules rules = one_each(whole_model(1), every_backward);
   Program of = program("0F0 0B0 0W0");
   StepLists lists = expand_steps(of, rules);
   Log log;
   StepCursor cursor(of[2], lists[2], rules, log.hooks);
-  for (int16_t part : {2, 1, 0}) cursor.write({0, part});
+  for (int16_t part : {2, 1, 0}) cursor.write({0, part}, "w");
   CHECK(log.text == "r0 r1 ");
-  CHECK_THROWS_WITH(cursor.write({0, 2}),
-                    doctest::Contains("gradients of part head of stage 0 are added in 0W0 after "
-                                      "Reduce(head) has started"));
+  CHECK_THROWS_WITH(cursor.write({0, 2}, "head.weight"),
+                    doctest::Contains("'head.weight' of part head gets a gradient in 0W0 after "
+                                      "W(embed), but Reduce(head) has started"));
 }
 
-TEST_CASE("step cursor: a gradient after its reduction is an error with bucket, part and action") {
+TEST_CASE("step cursor: a gradient after its reduction is an error with all names and the remedy") {
   StepRules rules = two_buckets(every_backward);
   Program of = program("0F0 0B0");
   StepLists lists = expand_steps(of, rules);
   Log log;
   StepCursor cursor(of[1], lists[1], rules, log.hooks);
-  cursor.write({0, 3});
+  cursor.write({0, 3}, "head.weight");
   cursor.read({0, 1});
   CHECK(log.text == "r0 ");
-  CHECK_THROWS_WITH(cursor.write({0, 2}),
-                    doctest::Contains("gradients of part 1 of stage 0 are added in 0B0 after "
-                                      "Reduce(1..head) has started"));
+  auto refusal = [&] {
+    try {
+      cursor.write({0, 2}, "layers.1.up");
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::config);
+      return cat(error.message(), "\n", error.hint());
+    }
+    return std::string();
+  };
+  const std::string gradient =
+                        "'layers.1.up' of part 1 gets a gradient in 0B0 after B(0), but "
+                        "Reduce(1..head) has started, as ",
+                    declare =
+                        ", or declare the parts in the model (Model::parts(), "
+                        "docs/adding-a-model.md)",
+                    sharded = refusal();
+  CHECK(sharded.starts_with(gradient + "dist.zero 2 and 3 want; the model's blocks share "));
+  CHECK(sharded.ends_with("\nset dist.zero to 0 or 1 and ddp.overlap_grad_reduce=false" + declare));
+  rules.buckets[0].when = last_backward;
+  const std::string once = refusal();
+  CHECK(once.starts_with(gradient + "ddp.overlap_grad_reduce=true wants; "));
+  CHECK(once.ends_with("\nset ddp.overlap_grad_reduce=false" + declare));
   StepCursor forward(of[0], lists[0], rules, log.hooks);
-  forward.write({0, 3});  // a head adds to its gradient in forward already
+  forward.write({0, 3}, "head.weight");  // a head adds to its gradient in forward already
   CHECK(log.text == "r0 ");
 }
 

@@ -73,18 +73,18 @@ TEST_CASE("steps: with overlap the next part is gathered while one computes") {
 
 TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a copy") {
   StepRules rules{.stages = {whole_model(1)}, .sharded = true};
-  rules.stages[0].back().also_reads = PartId{0, 0};
+  rules.stages[0].back().also_reads = {PartId{0, 0}};
   CHECK(steps_of(program("0F0"), rules) ==
         "0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(head) "
         "Gather(embed) F(head) Release(head) Release(embed)\n");
   StepRules copy{.stages = {{{.name = "table", .computes = false},
                              {.name = "3", .block = true},
-                             {.name = "head", .also_reads = PartId{0, 0}}}},
+                             {.name = "head", .also_reads = {PartId{0, 0}}}}},
                  .sharded = true};
   CHECK(steps_of(program("0F0"), copy) ==
         "0F0: Gather(3) F(3) Release(3) Gather(head) Gather(table) F(head) Release(head) "
         "Release(table)\n");
-  StepRules v{.stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = PartId{0, 0}}}},
+  StepRules v{.stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = {PartId{0, 0}}}}},
               .sharded = true,
               .ahead = true};
   // Where stages are gathered whole, only what belongs to another stage is left to gather.
