@@ -47,14 +47,12 @@ std::string StepCursor::out_of_order(PartId part, const std::string& parameter,
 
 namespace {
 
-constexpr const char
-    *kCause =
-        "; the model's blocks share parameters, or it creates its parts in another order than it "
-        "computes them, and it does not declare so",
-    *kDeclare =
-        ", or declare the parts in the model (Model::parts(), "
-        "docs/adding-a-model.md)",
-    *kUnsharded = "set dist.zero to 0 or 1 and ddp.overlap_grad_reduce=false";
+constexpr const char* kCause =
+    "; the model's blocks share parameters, or it creates its parts in another order than it "
+    "computes them, and its Model::parts() does not say so";
+constexpr const char* kDeclare =
+    ", or declare the parts in the model (Model::parts(), docs/adding-a-model.md)";
+constexpr const char* kUnsharded = "set dist.zero to 0 or 1 and ddp.overlap_grad_reduce=false";
 
 }  // namespace
 

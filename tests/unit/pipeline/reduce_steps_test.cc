@@ -355,12 +355,11 @@ TEST_CASE("step cursor: a gradient after its reduction is an error with all name
     return std::string();
   };
   const std::string gradient =
-                        "'layers.1.up' of part 1 gets a gradient in 0B0 after B(0), but "
-                        "Reduce(1..head) has started, as ",
-                    declare =
-                        ", or declare the parts in the model (Model::parts(), "
-                        "docs/adding-a-model.md)",
-                    sharded = refusal();
+      "'layers.1.up' of part 1 gets a gradient in 0B0 after B(0), but Reduce(1..head) has started, "
+      "as ";
+  const std::string declare =
+      ", or declare the parts in the model (Model::parts(), docs/adding-a-model.md)";
+  const std::string sharded = refusal();
   CHECK(sharded.starts_with(gradient + "dist.zero 2 and 3 want; the model's blocks share "));
   CHECK(sharded.ends_with("\nset dist.zero to 0 or 1 and ddp.overlap_grad_reduce=false" + declare));
   rules.buckets[0].when = last_backward;
