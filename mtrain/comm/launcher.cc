@@ -45,4 +45,10 @@ int64_t launched_rank() {
   return number(std::getenv("RANK") ? "RANK" : "SLURM_PROCID");
 }
 
+int64_t unconnected_tasks() {
+  // A batch script has SLURM_PROCID too, but no SLURM_STEP_ID.
+  if (mpi_launched() || has_rendezvous_address() || !std::getenv("SLURM_STEP_ID")) return 1;
+  return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
+}
+
 }  // namespace mtrain

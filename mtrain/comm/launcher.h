@@ -21,4 +21,8 @@ MT_API int64_t launched_rank();
 /// MPI launcher; otherwise "mpi", also without a launcher.
 MT_API std::string host_comm();
 
+/// The number of tasks that srun started with this process and that cannot connect, since neither
+/// MPI nor MASTER_ADDR connects them; 1 if srun did not start this process or its tasks connect.
+MT_API int64_t unconnected_tasks();
+
 }  // namespace mtrain

@@ -300,7 +300,7 @@ void PackedFile::check_packs(const Manifest& manifest, int64_t vocab_size) {
 std::string PackedFile::summary() const {
   return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ",
              counted(size(), "pack"), ", ", num_trained_, " of ", ids_.num_tokens(),
-             " tokens are trained on; the packs are used as they are, whatever dataset.packing is");
+             " tokens are trained on");
 }
 
 void PackedFile::fill(int64_t pack, int32_t pad_id, Sample& out) const {

@@ -76,6 +76,9 @@ class FileLoader {
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(
           cat("dataset.prompt has no effect on ", what, ": only alpaca records use it"));
+    if (settings_.packed_length > 0 && settings_.packing == "auto")
+      file_.unused.push_back(cat("dataset.packed_length has no effect on ", what,
+                                 ": its records are not packed\n  help: dataset.packing=offline"));
     if (file_.counts.chats > 0) return;
     for (const auto& [name, value] :
          {std::pair{"chat_template", &r.chat_template}, {"template_path", &r.template_path}})

@@ -32,7 +32,7 @@ struct MT_API RecordSettings {
 /// Settings of the sft dataset. Value.
 struct MT_API SftSettings {
   RecordSettings records;
-  std::string format = "auto", train_on = "assistant", packing = "none", too_long = "truncate";
+  std::string format = "auto", train_on = "assistant", packing = "auto", too_long = "truncate";
   int64_t packed_length = 0;
   void bind(Fields& f);
   /// The most positions that the records of one sample take, of `seq_length`.

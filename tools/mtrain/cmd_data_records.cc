@@ -178,9 +178,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   const RecordArguments& a = arguments.records;
   Opened opened = open(plugins, a);
   auto settings = read_config<SftSettings>(settings_tree(plugins, a.dataset_settings(), "dataset"));
-  const Node given = settings_tree(plugins, a.dataset_settings(), "dataset");
-  MT_USER_CHECK(!given.find("packing") || settings.packing == "offline", ErrorClass::usage,
-                cat("dataset.packing=", settings.packing, ": data pack packs the records offline"),
+  MT_USER_CHECK(settings.packing != "none", ErrorClass::usage,
+                "dataset.packing=none: data pack packs the records offline",
                 "leave it out; to see records as samples of their own: mtrain data show");
   settings.packing = "offline";
   check_settings(cli, plugins, a, "offline");

@@ -89,10 +89,13 @@ void add_look_options(CLI::App& command, TrainOptions& options) {
 
 void dispatch(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
   if (options.looks()) {
+    const char* option = options.config.empty() ? "--info" : "--cfg";
+    MT_USER_CHECK(options.nproc == 0, ErrorClass::usage,
+                  cat("--nproc has no effect with ", option, ", which starts no processes"),
+                  "leave out --nproc");
     MT_USER_CHECK(
         !options.multirun, ErrorClass::usage,
-        cat(options.config.empty() ? "--info" : "--cfg",
-            " shows one configuration, but -m makes several"),
+        cat(option, " shows one configuration, but -m makes several"),
         "list the configurations: mtrain check RECIPE -m --list key=value,value; or leave "
         "out -m and give each setting one value");
     look(cli, words, options);

@@ -65,6 +65,10 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
   // The reader of the output may exit (`| head`); training continues.
   std::signal(SIGPIPE, SIG_IGN);
   if (cli.quiet) set_log_level(LogLevel::warn);
+  if (const int64_t tasks = unconnected_tasks(); tasks > 1)
+    log_warn("srun started ", tasks,
+             " tasks, but each trains on its own: set MASTER_ADDR to the first task's machine to "
+             "train one job with all of them");
   NewRunFolders folders(recipe);
   std::mutex building;
   // The recipe says train.steps once the job has begun.

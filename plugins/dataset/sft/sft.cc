@@ -104,6 +104,10 @@ class SftDataset final : public Dataset {
     const fs::path path = record_path(text, context_);
     Part out;
     if (is_packed(path)) {
+      MT_USER_CHECK(settings_.packing != "none", ErrorClass::config,
+                    cat("dataset.packing=none makes one sample per record, but ",
+                        printable(path.string()), " has packs of several records"),
+                    "leave dataset.packing out to use the packs, or set the path of the records");
       out.packed =
           std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
       if (context_.log_summary) log_info(out.packed->summary());

@@ -300,6 +300,7 @@ TEST_CASE("train refuses options that would have no effect, and names the one th
            {{"--keep-going"}, "--keep-going requires --multirun"},
            {{"-m", "--cfg", "job"}, "--cfg shows one configuration, but -m makes several"},
            {{"-m", "--cfg", "job", "optimizer.lr=1e-2,2e-2"}, "mtrain check RECIPE -m --list"},
+           {{"--nproc", "2", "--cfg", "job"}, "--nproc has no effect with --cfg"},
            {{"-m", "--info", "config"}, "--info shows one configuration, but -m makes several"}}) {
     Words all = {"train", r, dir};
     all.insert(all.end(), words.begin(), words.end());

@@ -198,3 +198,17 @@ TEST_CASE("--nproc: a rank that dies ends the job with its status, and nothing i
   Outcome rest = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()});
   CHECK_MESSAGE(rest.status == 0, rest.err);
 }
+
+TEST_CASE("tasks of srun that do not know each other are warned of") {
+  Scratch scratch("mtrain-srun");
+  const std::string job = recipe(scratch), message = "srun started 2 tasks, but each trains on its";
+  const Words step = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"};
+  Outcome alone = cli({job, "-q", "run.dir=" + (scratch / "alone").string()}, step);
+  CHECK(alone.status == 0);
+  CHECK_MESSAGE(has(alone.err, message), alone.err);
+  // The variables of a batch script: no step has begun.
+  Outcome batch = cli({job, "-q", "run.dir=" + (scratch / "batch").string()},
+                      {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"});
+  CHECK(batch.status == 0);
+  CHECK_FALSE(has(batch.err, message));
+}

@@ -334,9 +334,12 @@ TEST_CASE("data show and data pack check the rules between settings, as training
   // Settings without an effect are warned of; the records are shown.
   for (const auto& row :
        {Row{"x.jsonl",
-            "dataset.packed_length=8",
+            "dataset.packing=none dataset.packed_length=8",
             {"warning[rule packed-length-packing] dataset.packed_length: 8 has no effect with "
              "dataset.packing=none"}},
+        {"x.jsonl",
+         "dataset.packed_length=8",
+         {"dataset.packed_length has no effect on x.jsonl", "dataset.packing=offline"}},
         {"a.jsonl",
          "dataset.chat_template=vicuna 'dataset.prompt=\"{instruction}\"'",
          {"warning[rule prompt-template] dataset.prompt"}},

@@ -213,6 +213,8 @@ TEST_CASE(
   for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop",
                            ", packed_length: 12, too_long: drop"})
     datasets.make(scratch, cat("{path: x", fine, "}"));
+  expect_error(ErrorClass::config, {"dataset.packing=none", "x has packs", "leave dataset.packing"},
+               [&] { datasets.make(scratch, "{path: x, packing: none}"); });
   expect_error(
       ErrorClass::config,
       {"dataset.packed_length is 8", "was packed with 12", "leave dataset.packed_length out"},
