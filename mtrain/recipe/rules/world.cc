@@ -95,13 +95,13 @@ constexpr Rule kRules[] = {
      "validation.micro_batch_size * model.seq_length <= 33554432",
      "{validation.micro_batch_size} samples of {model.seq_length} tokens are more than 33554432 "
      "tokens, the maximum of a micro-batch",
-     "its tokens are in memory at once, and their places have 32 bits",
+     "its tokens are in memory at once, and the index of a token has 32 bits",
      "validation.micro_batch_size"},
     {"micro-batch-tokens", "train.micro_batch_size", "",
      "train.micro_batch_size * model.seq_length <= 33554432",
      "{train.micro_batch_size} samples of {model.seq_length} tokens are more than the 33554432 "
      "tokens that a micro-batch may have",
-     "its tokens are in memory at once, and their places have 32 bits",
+     "its tokens are in memory at once, and the index of a token has 32 bits",
      "train.micro_batch_size; model.seq_length"},
     {"step-micro-batches", "train.global_batch_size", "", "micro_batches <= 65536",
      "a step of {global_batch} samples has {micro_batches} micro-batches, and may have 65536",
