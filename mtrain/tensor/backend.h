@@ -78,6 +78,7 @@ class MT_API Backend {
   virtual void deallocate(Device device, void* data, size_t bytes) = 0;
   /// Estimate of the bytes that can be allocated now.
   virtual size_t free_memory(Device) const { return std::numeric_limits<size_t>::max(); }
+  /// Creates a stream for kernels and copies.
   virtual std::unique_ptr<Stream> stream(Device device) = 0;
   /// A stream only for copy(), separate from the streams of kernels. The allocator's reuse of
   /// memory is not ordered against it: the caller must keep the memory alive until the copies are
