@@ -28,7 +28,9 @@ MT_API DecodeStepPtr decode_word_piece(std::string prefix, bool cleanup);
 MT_API DecodeStepPtr decode_metaspace(std::string replacement, PrependScheme scheme);
 /// Converts the suffix of a word's last token to a space.
 MT_API DecodeStepPtr decode_bpe_suffix(std::string suffix);
+/// Replaces each match of `pattern` by `content`, in each text that is valid UTF-8.
 MT_API DecodeStepPtr decode_replace(Regex pattern, std::string content);
+/// Joins all texts into one.
 MT_API DecodeStepPtr decode_fuse();
 /// Removes up to `start` and `stop` occurrences of `content` at the beginning and end of each
 /// token.
