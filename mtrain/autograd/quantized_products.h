@@ -39,7 +39,7 @@ struct QuantRule {
   float headroom = 1;                        // delayed: factor of room above the known amax
   bool stochastic = true;  // nvfp4: stochastic rounding of gradients (Philox, by element)
   bool hadamard = true;    // nvfp4: both operands of the weight gradient are first rotated by a
-                         // random Hadamard transform, 16 tokens at a time
+                           // random Hadamard transform, 16 tokens at a time
 };
 
 /// Delayed scaling: the amax of each operand in earlier steps, and in the current step. Does not
