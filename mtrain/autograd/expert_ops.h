@@ -16,26 +16,31 @@ namespace mtrain {
 /// logits[T,E] = x[T,D] · w[E,D]ᵀ, computed and returned in float for any dtype of x.
 MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED);
 
-/// How logits become a selection of experts and their weights.
+/// How logits become a selection of top_k experts and their weights: w_j = scaling · s_j / Σ s over
+/// the selected experts, where s is the score. Without the division by Σ s: with pre_softmax, and
+/// for a sigmoid or sqrt_softplus score with top_k = 1.
 struct RouterRule {
   enum class Score : uint8_t { softmax, sigmoid, sqrt_softplus } score = Score::softmax;
   int64_t top_k = 2;
   bool pre_softmax = false;  // softmax over all experts instead of over the selected ones
-  double scaling = 1;        // factor of the selected scores
-  int64_t groups = 0;  // > 0: experts are selected from `group_top_k` of these groups, those with
-                       // the largest sums of their max(1, top_k / group_top_k) best scores
-                       // (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2)
+  double scaling = 1;        // factor of the weights
+  int64_t groups = 0;  // > 0: the experts form this number of equal groups, and only experts of
+                       // `group_top_k` groups can be selected. A group is ranked by the sum of its
+                       // max(1, top_k / group_top_k) best scores (DeepSeek-AI 2024,
+                       // arXiv:2412.19437, 2.1.2)
   int64_t group_top_k = 0;  // number of selected groups
 };
 
-/// An auxiliary loss for balanced load: Σ_e f_e · P_e over the tokens of one group, where f_e is E
-/// times the fraction of selections that go to expert e, and P_e is its mean score (Fedus et al.
-/// 2022, arXiv:2101.03961, eq. 4).
+/// An auxiliary loss for balanced load: coefficient · Σ_e f_e · P_e, where f_e is E times the
+/// fraction of selections that go to expert e, and P_e is the mean of its scores, which are scaled
+/// to a sum of 1 per token (Fedus et al. 2022, arXiv:2101.03961, eq. 4). Both are over the tokens
+/// of the micro-batch or, with `sequence`, of each sequence. f counts the selection without bias
+/// and groups (DeepSeek-AI 2024, arXiv:2412.19437, eq. 18).
 struct BalanceTerm {
   enum class Over : uint8_t { micro_batch, sequence, given } over = Over::micro_batch;
   double coefficient = 0;
   std::span<const float>
-      load;  // given: f of each expert, known from elsewhere; read only in forward
+      load;  // given: f of each expert, from another source; read only in forward
 };
 
 /// Everything that balances a router. `add_up` sums its argument, in place, over all ranks that
@@ -59,8 +64,8 @@ struct RouterBalance {
 /// once.
 struct RouterRecord {
   std::vector<int64_t> choices;  // [E], how often each expert was selected
-  std::vector<double> terms;     // one per term, sums over this rank's tokens
-  double z = 0;                  // the same for the z loss, coefficient included
+  std::vector<double> terms;     // each term with its coefficient, summed over this rank's tokens
+  double z = 0;                  // the same for the z loss
   int64_t tokens = 0;            // without padding
 };
 

@@ -104,12 +104,13 @@ MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const
                                    const QuantizedProducts* quantized = nullptr,
                                    const Tensor& b_V = {});
 
-/// Returns `y`, which was computed from `kept`, the result of an op that nothing else reads.
-/// Releases the memory of `kept`; before backward reaches `y`'s op, the op that produced `kept`
-/// computes it again (output-discarding recomputation; Megatron-LM,
-/// megatron/core/tensor_parallel/random.py). Returns `y` unchanged if no tape is recorded, or if
-/// the op cannot recompute its result from its saved context; norms and activations can.
-MT_API Tensor discard_until_backward(const Tensor& y, const Tensor& kept);
+/// Releases the memory of the intermediate result `discarded` and returns `y`, which was computed
+/// from it. Before backward reaches the op of `y`, the op that produced `discarded` computes it
+/// again (output-discarding recomputation; Megatron-LM, megatron/core/tensor_parallel/random.py).
+/// Does nothing but return `y` if no tape is recorded, or if that op cannot recompute its result
+/// from its saved context; norms and activations can. REQUIRES: all ops that read `discarded` ran
+/// before this call; it is not a view.
+MT_API Tensor discard_until_backward(const Tensor& y, const Tensor& discarded);
 
 /// Offloads the saved activations of a part of the model to host memory until backward needs them.
 /// Call `offload_begin` on the input of the part and `offload_end` on its result. Values do not

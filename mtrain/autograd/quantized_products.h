@@ -38,8 +38,8 @@ struct QuantRule {
                                              // format of output gradients
   float headroom = 1;                        // delayed: factor of room above the known amax
   bool stochastic = true;  // nvfp4: stochastic rounding of gradients (Philox, by element)
-  bool hadamard =
-      true;  // nvfp4: both operands of the weight gradient are rotated first, 16 tokens at a time
+  bool hadamard = true;    // nvfp4: both operands of the weight gradient are first rotated by a
+                           // random Hadamard transform, 16 tokens at a time
 };
 
 /// Delayed scaling: the amax of each operand in earlier steps, and in the current step. Does not
@@ -91,17 +91,18 @@ class MT_API QuantizedProducts {
   /// whole matrix, for stochastic rounding; outputs 0: this rank has all columns.
   int64_t first_output = 0, outputs = 0;
 
-  /// The amax of an operand over all ranks, from which its scale is computed. Undefined if the
-  /// recipe needs none.
+  /// The amax from which an operand's scale is computed: that of x over all ranks or, with delayed
+  /// scaling, that of earlier steps if there is one. Undefined if the recipe needs none. With
+  /// delayed scaling and in training, also records the amax of x.
   Tensor measure(ExecutionContext& ctx, const Tensor& x, QuantOperand operand) const;
 
   /// An operand x with its amax; or codes (u8) with their factor.
   struct Operand {
     Tensor x, amax, factor = {};
   };
-  /// Prepares x as an operand of the products below: measures its amax, or finds the factor of a
-  /// weight that is stored as codes. With delayed scaling and in training, also records the amax.
-  /// `matrix`: the index of the matrix in a weight that holds several.
+  /// Prepares x as an operand of the products below: calls measure(), or finds the factor of a
+  /// weight that is stored as codes and records its amax in the same way. `matrix`: the index of
+  /// the matrix in a weight that holds several.
   Operand take(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
                int64_t matrix = 0) const;
 

@@ -2,7 +2,7 @@
 //   Tensor forward(ExecutionContext&, const Tensor& x, …);
 //       saves what backward needs in members
 //   void backward(ExecutionContext&, const Tensor& dy, Grads<N>& g);
-//       follows forward; g[i] feeds input i
+//       follows forward; g[i] receives the gradient of input i
 //   MaybePlacement placed(const Tensor& x, …) const;
 //       optional; see result_placement.h
 // `apply(Op{…}, inputs…)` runs the op and, if any input needs a gradient, attaches it to the
@@ -75,7 +75,8 @@ class MT_API TapeNode : public GradTarget {
   /// Whether again() can recompute the result from the saved context.
   virtual bool repeatable() const { return false; }
   virtual Tensor again(ExecutionContext&) { return {}; }
-  /// Runs the op's backward on `dy`, which feeds the inputs, and releases the saved context.
+  /// Runs the op's backward on `dy`, which passes gradients to the inputs, and releases the saved
+  /// context.
   /// `later`: see backward().
   virtual void run_backward(const Tensor& dy, DeferredGradients* later) = 0;
   uint64_t order =
@@ -106,9 +107,9 @@ class MT_API InputGrad {
   /// Passes a finished gradient on, without a copy if possible. The caller must not write to it
   /// afterwards.
   void give(ExecutionContext& ctx, const Tensor& gradient);
-  /// Calls `work(InputGrad)`, which feeds this input. It runs at once, or later if the input is a
-  /// parameter and this backward defers those. `work` must hold everything it needs by value, and
-  /// that must stay unchanged until then. REQUIRES: wanted().
+  /// Calls `work(InputGrad)`, which computes the gradient of this input. It runs at once, or later
+  /// if the input is a parameter and this backward defers those. `work` must hold everything it
+  /// needs by value, and that must stay unchanged until then. REQUIRES: wanted().
   template <class Work>
   void compute(Work work) {
     InputGrad now(target_);

@@ -20,12 +20,12 @@ struct Box {
 MT_API Box whole_box(const Shape& shape);
 /// "offset [0, 4] size [2, 8]".
 MT_API std::string describe(const Box& box);
-/// True when `box` has the rank of `shape`, no negative numbers, and is within it. Safe for any
-/// numbers.
+/// True when `box` has the rank of `shape`, no negative numbers, and is within it. Does not
+/// overflow, so boxes from untrusted files can be checked.
 MT_API bool fits(const Box& box, const Shape& shape);
 /// The common elements; absent when there are none (an empty box has none). REQUIRES: equal ranks.
 MT_API std::optional<Box> intersect(const Box& a, const Box& b);
-/// The same box in coordinates in which the element at `from` is at `to`. REQUIRES: equal ranks.
+/// `box` translated by the vector to - from; the extent does not change. REQUIRES: equal ranks.
 MT_API Box moved(const Box& box, const Shape& from, const Shape& to);
 /// Elements [begin, end) of a flattened tensor as disjoint boxes in rising order: at most two for
 /// each dimension but the last, and one for that. None for an empty range. REQUIRES: a range within

@@ -1,9 +1,9 @@
 // Failpoints: named places in the code where a test injects a failure. They are always compiled in,
 // and armed only by the environment: MTRAIN_FAULT=site[:nth[:action]][,…], where action is kill |
-// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan. Another text is an error
-// (Error(usage) at the first visit of any site). If several actions apply to
-// one visit, they run in the order in which they are written. An unarmed failpoint costs one load
-// and a branch. Thread-safe.
+// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan. Any other text is
+// Error(usage) at the first visit of any site. If several actions apply to one visit, they run in
+// the order in which they are written. An unarmed failpoint costs one load and a branch.
+// Thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -24,7 +24,7 @@ struct Fault {
 /// Counts a visit of `site`. If an action is armed for this visit, it kills the process, stops it
 /// until it is continued from outside, throws Error(io), sleeps, waits until another site of this
 /// process has been visited N times (Error(io) after ten minutes), or returns a Fault that the
-/// caller must act out. `nth` counts from 1; 0 means every visit.
+/// caller must carry out. `nth` counts from 1; 0 means every visit.
 MT_API Fault failpoint(std::string_view site);
 
 /// All sites that this process has visited, with their visit counts, as "site count" (empty unless

@@ -19,8 +19,8 @@ enum class QuantFormat : uint8_t { e4m3, e5m2, e2m1 };
 /// How the scales of a low-precision matrix are computed; formulas in kernel/quantize.h.
 enum class QuantScale : uint8_t {
   tensor,        // one per tensor, from a given largest absolute value (amax)
-  power_of_two,  // one per tile, from its amax, rounded down to a power of two
-  e8m0,          // one per tile: a power of two, rounded and stored as the microscaling formats do
+  power_of_two,  // one per tile: the factor applied before rounding is a power of two, rounded down
+  e8m0,          // one per tile: the factor applied after rounding is a power of two, rounded up
   nvfp4,         // one e4m3 scale per tile, and one float scale per tensor
 };
 
@@ -55,8 +55,8 @@ constexpr const char* name(QuantFormat f) {
   return f == QuantFormat::e4m3 ? "e4m3" : f == QuantFormat::e5m2 ? "e5m2" : "e2m1";
 }
 
-/// The nearest value of the format, ties to even; larger values saturate to the largest one.
-/// Infinity and NaN are kept where the format has them.
+/// The nearest value of the format, ties to even; finite values above kMax become kMax. e5m2 keeps
+/// infinity and NaN; e4m3 turns infinity into NaN and keeps NaN; e2m1 turns both into 6.
 template <class F>
 MT_HD float round_to_format(float x) {
   constexpr int kDropped = 23 - F::kFraction;

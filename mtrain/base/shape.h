@@ -30,6 +30,7 @@ class Shape {
   }
 
   int rank() const { return rank_; }
+  /// The size of dimension `i`; a negative `i` counts from the end. Error(bug) if out of range.
   int64_t operator[](int i) const { return dims_[index(i)]; }
   int64_t& operator[](int i) { return dims_[index(i)]; }
   const int64_t* begin() const { return dims_.data(); }
@@ -57,7 +58,7 @@ class Shape {
   }
 
  private:
-  size_t index(int i) const {  // a negative index counts from the end
+  size_t index(int i) const {
     int at = i < 0 ? i + rank_ : i;
     MT_CHECK(at >= 0 && at < rank_, "dimension ", i, " of rank ", rank_);
     return static_cast<size_t>(at);

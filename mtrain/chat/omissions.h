@@ -1,7 +1,6 @@
 // Parts of a conversation that a template would drop. A dropped call or thought would train the
 // model to say nothing in its place, and a dropped instruction would train it to answer without the
-// instruction, so these are errors. Stateless functions; safe from any
-// thread.
+// instruction, so these are errors. Stateless functions; safe from any thread.
 #pragma once
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"

@@ -158,7 +158,8 @@ class MT_API CheckpointStore {
   std::string problem(int64_t step) const;
 
   /// Fills the slices. Error(checkpoint) that names file or tensor when anything is missing,
-  /// damaged or of another dtype or shape; then no slice is changed.
+  /// damaged or of another dtype or shape; then no slice is changed. Error(numeric) for NaN or Inf
+  /// (LoadOptions), found after slices were filled.
   void load(int64_t step, std::span<Slice> slices, LoadOptions options = {}) const;
   /// The metadata, as canonical JSON (sorted keys).
   std::string meta(int64_t step) const;

@@ -62,7 +62,8 @@ class MT_API Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Its name in recipes, "thread" or "mpi"; "self" for a job of one rank.
+  /// Its name in recipes, such as "thread", "mpi" or "nccl"; "self" for a job of one rank,
+  /// "planned" in a dry run.
   virtual std::string_view kind() const = 0;
   /// The group's name in messages: "world", or the name given to split().
   virtual const std::string& name() const = 0;
@@ -97,7 +98,7 @@ class MT_API Communicator {
   /// of rank s's `into`. The two must not overlap.
   void all_to_all(ConstBuffer data, Buffer into) { start_all_to_all(data, into).wait(); }
   /// all_to_all with parts of different sizes: send_counts[s] elements to rank s, recv_counts[r]
-  /// elements from rank r. The parts are consecutive.
+  /// elements from rank r, itself included. The parts are consecutive.
   void all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts, Buffer into,
                     std::span<const int64_t> recv_counts) {
     start_all_to_all_v(data, send_counts, into, recv_counts).wait();

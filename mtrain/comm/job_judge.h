@@ -11,13 +11,13 @@
 
 namespace mtrain {
 
-/// Time limits. A job with a silent rank ends `silence` after the rank's last report, or after
-/// three times the duration of its slowest steps if that is longer. The judge reports the rank a
-/// little earlier.
+/// Time limits. A job ends within `silence` after the last heartbeat of a rank that is stopped. It
+/// ends after max(silence, 3 x the slowest steps) without progress of a rank that is stuck, but
+/// after `timeout` at the latest. While step times are unknown, or during a long operation, the
+/// limit for stuck ranks is `timeout`. The judge reports the rank a little earlier.
 struct WatchLimits {
   std::chrono::milliseconds silence{5000};
-  std::chrono::milliseconds timeout{
-      std::chrono::minutes(10)};  // upper bound; the limit itself while step times are unknown
+  std::chrono::milliseconds timeout{std::chrono::minutes(10)};
 };
 
 struct WatchFinding {

@@ -9,8 +9,9 @@
 namespace mtrain {
 
 struct WatchOptions {
-  /// A job ends within this time, or three times the duration of its slowest steps, after a rank
-  /// died, stopped or got stuck. Zero: ranks are not watched; only the time limit of calls applies.
+  /// A job ends within this time after a rank died or was stopped; after a rank got stuck, within
+  /// this time or three times the duration of the slowest steps, whichever is longer (job_judge.h).
+  /// Zero: ranks are not watched; only the time limit of calls applies.
   std::chrono::milliseconds silence{0};
   /// Ends the process after a failure of the job, since its own ranks may hang. `speaks`: this
   /// process reports the failure to the user; true in one process of the job. Called on a separate

@@ -22,8 +22,8 @@ class CpuStream final : public Stream {
   const KernelTable& kernels() const { return kernels_; }
   /// The instruction-set level of the kernels.
   const Isa& isa() const { return isa_; }
-  /// At least `bytes`, aligned to 64, uninitialised. Each call may return the same memory. Grows,
-  /// never shrinks.
+  /// At least `bytes`, aligned to 64, uninitialised. Valid until the next call of scratch(), which
+  /// may return the same memory or free it to allocate more. Never shrinks.
   std::byte* scratch(size_t bytes);
 
  private:
@@ -38,8 +38,8 @@ class CpuStream final : public Stream {
 /// kernel.
 inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
-/// Throws for a dtype that no kernel supports. Not inline: the per-level object files share no
-/// text-building code.
+/// Throw Error(bug): no kernel supports this dtype; quantization does not support this tile size.
+/// Not inline: the per-level object files share no text-building code.
 [[noreturn]] void throw_no_kernel(DType dtype);
 [[noreturn]] void throw_no_patch(int64_t tile_rows, int64_t tile_cols);
 

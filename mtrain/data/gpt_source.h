@@ -20,7 +20,7 @@ struct GptSourceConfig {
   std::optional<int32_t> eod;               // required by the next three settings
   bool reset_position_ids = false;          // positions restart from 0 after it
   bool reset_attention_mask = false;        // a new sequence starts after it
-  bool eod_mask_loss = false;               // the target after it is ignored
+  bool eod_mask_loss = false;               // the target at its position is ignored
   int64_t vocab_size = 0;                   // ids must be less than this; 0: not checked
   std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: no change
   int64_t extra_tokens = 1;  // the same as in the index; 0: the last input has no target

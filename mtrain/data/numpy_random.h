@@ -1,6 +1,6 @@
 // NumpyRandom: generator and shuffle with exactly the results of numpy's RandomState, which define
 // Megatron's sample order. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits
-// a draw; integers by masking and rejection; shuffle by Fisher–Yates from the end. A value. Not
+// per draw; integers by masking and rejection; shuffle by Fisher–Yates from the end. A value. Not
 // synchronised: one thread at a time.
 #pragma once
 #include <algorithm>

@@ -68,8 +68,8 @@ class MT_API Tokenizer {
   /// Appends ids and, when `spans` is not null, the bytes of `text` that each id represents. Spans
   /// are whole characters, so they overlap when a character takes several tokens; a token that
   /// represents no text has an empty span. The default implementation is for tokenizers whose
-  /// decode_bytes() restores the text; it recognizes no special tokens and adds none. Error(data)
-  /// when the text is not restored.
+  /// decode_bytes() restores the text; it adds no special tokens. Error(config) for parse_special,
+  /// Error(data) when spans are requested and the text is not restored.
   virtual void encode_with(std::string_view text, const EncodeOptions& options,
                            std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const;
   /// The bytes of these tokens; special tokens have none. The result may end inside a UTF-8

@@ -58,8 +58,8 @@ struct MT_API SftFile {
   fs::path path;
   std::string format, digest;
   SftCounts counts;
-  int64_t longest = 0;                          // the most tokens of a record in a sample
-  std::string limited_by = "model.seq_length";  // the settings that give `longest`
+  int64_t longest = 0;  // the largest number of tokens of a record that fits into a sample
+  std::string limited_by = "model.seq_length";  // the settings that determine `longest`
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
   std::vector<std::string> unused;  // warnings: settings that have no effect on these records

@@ -53,6 +53,7 @@ MT_HD uint8_t e8m0_code(float power_of_two_or_nan) {
 }
 }  // namespace detail
 
+/// Writes a tile's scale `value` at `index`, from scale_index(), in the layout's scale type.
 MT_HD void put_scale(const QuantLayout& layout, void* scales, int64_t index, float value) {
   if (layout.scale == QuantScale::power_of_two)
     static_cast<float*>(scales)[index] = value;
@@ -60,6 +61,7 @@ MT_HD void put_scale(const QuantLayout& layout, void* scales, int64_t index, flo
     static_cast<uint8_t*>(scales)[index] =
         layout.scale == QuantScale::e8m0 ? detail::e8m0_code(value) : encode_format<E4M3>(value);
 }
+/// The inverse of put_scale(); 1 if tiles have no scales.
 MT_HD float get_scale(const QuantLayout& layout, const void* scales, int64_t index) {
   if (layout.scale == QuantScale::tensor) return 1.0f;
   if (layout.scale == QuantScale::power_of_two) return static_cast<const float*>(scales)[index];

@@ -1,8 +1,8 @@
-// Quantizes a matrix to a low-precision type, one patch of 128 x 128 elements at a time. Every tile
-// of every recipe lies within one patch, for either contraction dimension. On a GPU a thread block
-// processes a patch; the same code compiled for the CPU is the reference in tests of the CPU's
-// vector code. A member of the team reads what other members wrote only after the each() in which
-// they wrote it. For one team; patches are independent of each other.
+// Quantizes a matrix to a low-precision type, one patch of 128 x 128 elements at a time. A tile is
+// a block of elements that share a scale; patch_takes() says which tiles lie within one patch. On a
+// GPU a thread block processes a patch; the same code compiled for the CPU is the reference in
+// tests of the CPU's vector code. A member of the team reads what other members wrote only after
+// the each() in which they wrote it. For one team; patches are independent of each other.
 #pragma once
 #include <array>
 #include <type_traits>
@@ -64,7 +64,7 @@ MT_HD int shift_of(int64_t side) {
 }
 
 /// Args: QuantizeArgs (mtrain/tensor/kernel_table.h). (first_row, first_col) is the patch's first
-/// element; `whole` is the scaling of the whole tensor, for recipes that have one.
+/// element; `whole` is the scaling of the whole tensor; {1, 1} if only tiles have scales.
 template <class Format, class T, class Team, class Args>
 class QuantizePatch {
  public:

@@ -15,9 +15,9 @@ namespace mtrain {
 /// other ranks are notified and end. If ranks are watched (dist.silence_seconds) and one of this
 /// process does not return after a failure, the process exits with the status of the failure.
 /// Error(config) when a launcher started another number of ranks than dist.nproc, or when launched
-/// ranks differ in recipe, program or plugins. Resolves mixed_precision.dtype=auto in `recipe`
-/// before it calls any rank; rank 0 decides for all. `before_exit`: called on any thread before the
-/// process exits without unwinding.
+/// ranks differ in recipe, program or plugins. Resolves mixed_precision.dtype=auto and
+/// train.epochs in `recipe` before it calls any rank; rank 0 decides for all. `before_exit`: called
+/// on any thread before the process exits without unwinding.
 MT_API void run_job(Recipe& recipe, PluginHost& plugins,
                     const std::function<void(Communicator&)>& rank,
                     const std::function<void()>& before_exit = {});

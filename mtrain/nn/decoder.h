@@ -34,7 +34,7 @@ struct MT_API DecoderSettings {
   /// The init_std of projections into the residual stream: smaller, so that its variance does not
   /// grow with depth (GPT-2, §2.3).
   float out_std() const;
-  /// Throws Error(config) if the numbers of heads do not divide evenly.
+  /// Throws Error(config) if the head dim is odd, and what layout_of_heads() throws.
   void check() const;
 };
 
@@ -56,7 +56,8 @@ class MT_API Decoder : public Model {
 
  protected:
   const ModelContext& context() const { return context_; }
-  /// Multiply-adds of one token in the attention of one block, and in the head.
+  /// Multiply-adds of one token in forward: in the attention of one block, projections included and
+  /// with the half of the scores that the causal mask leaves; and in the head.
   double attention_products(int64_t seq_length) const;
   double head_products() const;
   /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head

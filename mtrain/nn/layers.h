@@ -127,8 +127,9 @@ class MT_API Mlp {
 MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                              float init_std);
 
-/// The output head: returns logits, or the loss per token if the input has targets. `tied`: the
-/// embedding's table; null: the head has its own matrix. A bias is sharded like the vocabulary.
+/// The output head: returns the loss per token if the input has targets, otherwise logits, which
+/// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding's table; null:
+/// the head has its own matrix. A bias is sharded like the vocabulary.
 class MT_API LmHead {
  public:
   LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,

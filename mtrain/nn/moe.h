@@ -35,7 +35,9 @@ struct MoeOptions {
 /// y = residual + Σ_k w_k · down_k(silu(gate_k(x)) · up_k(x)) over the chosen experts, and the
 /// shared expert's output. Without a capacity, no token is dropped. Experts are sharded over ep,
 /// and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp), so
-/// that each rank dispatches different tokens; otherwise the constructor throws Error(config).
+/// that each rank dispatches different tokens; otherwise the constructor throws Error(config). So
+/// it does if ep does not divide the number of experts, and for a balancing term over sequences
+/// with dynamic context parallelism.
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);

@@ -16,8 +16,8 @@ struct MT_API RopeConfig {
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_positions = 8192;
   double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn, which is not built
-  double percent = 1;
-  bool interleaved = false;
+  double percent = 1;        // of a head's dimensions that are rotated; only 1 is built
+  bool interleaved = false;  // pairs of adjacent dimensions; not built
   void bind(Fields& f);
 };
 /// Tables [max_positions, head_dim / 2] in float, allocated in `ctx`.

@@ -13,7 +13,8 @@ namespace mtrain {
 enum class GradientWire : uint8_t {
   fp32,           // the communicator sums
   bf16_sum_fp32,  // ranks exchange bf16 pieces; each sums its own in float, in the order of ranks
-  bf16_sum_bf16,  // the communicator sums in bf16: it rounds the result, NCCL every partial sum
+  bf16_sum_bf16,  // the communicator sums bf16: NCCL rounds each partial sum to bf16, communicators
+                  // of host memory round only the result
 };
 
 /// A sum that was started. Move-only.

@@ -18,8 +18,8 @@ struct ScheduleConfig {
   void bind(Fields& f);
 };
 
-/// The learning rate of update number `step` (0 for the first): linear warmup to `lr`, then, by
-/// type, decay to min_lr:
+/// The learning rate of update number `step` (0 for the first): during warmup lr * (step + 1) /
+/// warmup_steps, then, by type:
 ///   constant      lr
 ///   linear        linear to min_lr at decay_steps
 ///   cosine        half a cosine to min_lr at decay_steps
@@ -28,7 +28,8 @@ struct ScheduleConfig {
 ///                 fraction of the decay, min_lr + (lr - min_lr) * f(x), f by wsd_decay:
 ///                 linear 1 - x, cosine (1 + cos(pi x)) / 2, exponential 2 * 0.5^x - 1,
 ///                 minus_sqrt 1 - sqrt(x)
-///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr
+///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr; without
+///                 warmup lr / sqrt(step + 1)
 /// For a schedule with decay_steps, warmup ends at decay_steps at the latest.
 MT_API double learning_rate(const ScheduleConfig& config, double lr, int64_t step,
                             int64_t total_steps);

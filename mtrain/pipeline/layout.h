@@ -1,7 +1,8 @@
 // A pipeline layout in Megatron's notation: "Et*3|(tt|)*29,m|L" says which layers each stage holds.
 // E embedding, t a block, m a block of multi-token prediction, L head and loss; | ends a stage,
-// (…)*n and t*n repeat, commas and blanks are ignored. Stages are numbered by virtual stage first:
-// stage i is on pipeline rank i % pp. Stateless; thread-safe.
+// (…)*n and t*n repeat, commas and blanks are ignored. Stages are in the
+// order of forward; stage i is on pipeline rank i % pp, except in the V of zb_v (StageMap).
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>

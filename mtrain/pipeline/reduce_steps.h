@@ -7,9 +7,10 @@ namespace mtrain {
 
 /// Inserts a Reduce of each bucket with parameters in the program's stages (ReduceWhen): into B, or
 /// into W where the program has W, after the last step that adds to its gradients (at the end of
-/// the action if no step does), or into the last R. A B of a later stage than the first one passes
-/// its result on before the rank waits for reductions (GradientBucket::waits): these are in the
-/// Scatter of its micro-batch. A program without B, or for `step_end` without R, gets none.
+/// the action if no step does), or into the last R. Where the result of a B is sent to the stage
+/// before, the rank must not wait for reductions before it sends: buckets with
+/// GradientBucket::waits go into the Scatter of the micro-batch instead, if the program has one.
+/// Without the action that it belongs to (B, W or R), a bucket gets no Reduce.
 /// REQUIRES: `lists` has the compute steps of all actions.
 void insert_reductions(StepLists& lists, const Program& program, const StepRules& rules);
 

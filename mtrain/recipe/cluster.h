@@ -18,7 +18,7 @@ struct GpuType {
   double tflops,
       fp8_tflops;  // peak rates of dense matrix products in bf16 (fp16 on older GPUs) and in FP8,
                    // from the data sheet; 0: not supported
-  double link_gb;  // GB/s from the other GPUs of its domain: NVLink, else PCIe
+  double link_gb;  // GB/s in one direction, from the other GPUs of its domain: NVLink, else PCIe
 };
 
 /// The machines that are assumed, if they differ from this machine.

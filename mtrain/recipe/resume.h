@@ -31,11 +31,10 @@ MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
 MT_API void check_used_settings(const Recipe& recipe, const PluginHost& plugins,
                                 const std::string& from, bool hugging_face);
 
-/// Calls check_used_settings() and compares the model settings of a recipe that uses the weights of
-/// a checkpoint without training
-/// (eval, generate) with those of the checkpoint, by the same classes. Throws Error(checkpoint) for
-/// settings that are fixed for a run; warns of those that change what the model computes. Settings
-/// of other sections and the sequence length may differ.
+/// Calls check_used_settings(). Then compares the model settings of a recipe that uses the weights
+/// of a checkpoint without training (eval, generate) with those of the checkpoint, by the resume
+/// classes. Throws Error(checkpoint) for settings that are fixed for a run; warns of those that
+/// change what the model computes. Settings of other sections and the sequence length may differ.
 MT_API void check_used_model(const Recipe& recipe, const PluginHost& plugins,
                              const CheckpointMeta& before, const std::string& checkpoint);
 

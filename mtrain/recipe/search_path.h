@@ -17,8 +17,8 @@ struct SearchFolder {
 };
 
 /// `own` (the folder of a recipe; empty: none), ./recipes of the working directory, `recipes` in
-/// each plugin folder, $XDG_CONFIG_HOME/mtrain, /etc/mtrain, and the installed recipes. Without
-/// duplicates.
+/// each plugin folder, $XDG_CONFIG_HOME/mtrain (~/.config/mtrain if the variable is not set),
+/// /etc/mtrain, and the installed recipes. Without duplicates.
 MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders,
                                                 const fs::path& own = {});
 /// "project", "shipped with plugins", …

@@ -78,6 +78,7 @@ class MT_API Backend {
   virtual void deallocate(Device device, void* data, size_t bytes) = 0;
   /// Estimate of the bytes that can be allocated now.
   virtual size_t free_memory(Device) const { return std::numeric_limits<size_t>::max(); }
+  /// Creates a stream for kernels and copies.
   virtual std::unique_ptr<Stream> stream(Device device) = 0;
   /// A stream only for copy(), separate from the streams of kernels. The allocator's reuse of
   /// memory is not ordered against it: the caller must keep the memory alive until the copies are
@@ -92,8 +93,8 @@ class MT_API Backend {
   /// Whether the host may read and write its memory directly. False: the host accesses it only
   /// through copy().
   virtual bool host_memory() const { return true; }
-  /// Host <-> device and device <-> device copies, ordered on the stream. A copy to the host is
-  /// complete on return.
+  /// Host <-> device and device <-> device copies, ordered on the stream. On return, a copy to the
+  /// host is complete, and the memory that a copy from the host reads may be changed.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   virtual void fill_zero(Stream& stream, void* data, size_t bytes) = 0;
 };

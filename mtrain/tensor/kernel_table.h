@@ -21,8 +21,8 @@ namespace mtrain {
 class Stream;
 
 /// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X as
-/// stored or its transpose; ld* are the row strides as stored. A and B share `dtype`; sums are in
-/// float.
+/// stored or its transpose; ld* are the row strides as stored and stride_* the distances between
+/// matrices of the batch, in elements. A and B share `dtype`; sums are in float.
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -40,8 +40,8 @@ struct GemmArgs {
   const float* scale_b = nullptr;
 };
 
-/// y = w * x * rstd, rstd = 1/sqrt(mean(x^2) + eps), per row of D (Zhang & Sennrich 2019,
-/// arXiv:1910.07467).
+/// y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps), per row of x [rows, cols]; w [cols] (Zhang &
+/// Sennrich 2019, arXiv:1910.07467).
 struct RmsNormArgs {
   const void* x;
   const void* w;
@@ -63,7 +63,8 @@ struct RmsNormBackwardArgs {
   DType dtype;
 };
 
-/// y = w * (x - mean) * rstd + b per row of D (Ba et al. 2016, arXiv:1607.06450).
+/// y = w * (x - mean) * rstd + b per row of x [rows, cols]; w and b [cols], mean and rstd [rows]
+/// (Ba et al. 2016, arXiv:1607.06450).
 struct LayerNormArgs {
   const void* x;
   const void* w;
@@ -82,8 +83,8 @@ struct LayerNormBackwardArgs {
   const float* mean;
   const float* rstd;
   void* dx;   // may be null
-  float* dw;  // may be null
-  float* db;  // may be null
+  float* dw;  // [cols], may be null
+  float* db;  // [cols], may be null
   int64_t rows, cols;
   bool accumulate_dx, accumulate_dw, accumulate_db;
   DType dtype;
@@ -119,8 +120,8 @@ struct AttentionSpan {
 };
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao
 /// 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens
-/// [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse = log(sum(exp))
-/// per [head, token]; o is [tokens, heads*head_dim].
+/// [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse [heads, tokens]
+/// = log(sum(exp)) of the scaled, masked scores; o is [tokens, heads*head_dim].
 struct AttentionArgs {
   HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
   void* o;
@@ -273,7 +274,7 @@ struct MulArgs {
   int64_t count;
   DType dtype;
 };
-/// y = f(x + shift), f as `kind` says. May be in place.
+/// y = f(x + shift), where `kind` selects f. May be in place.
 struct UnaryArgs {
   const void* x;
   void* y;
@@ -345,7 +346,8 @@ struct QuantizeArgs {
   uint8_t* codes;     // [rows, cols], one code per byte, may be null
   float* scales;      // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; unused with
                       // `tensor`
-  const float* amax;  // tensor and nvfp4: the largest |x| that codes can represent
+  const float* amax;  // [1], tensor and nvfp4: the largest |x| of the whole tensor, from which its
+                      // scale is computed; with delayed scaling, that of earlier steps
   float* factor;      // [1], output; may be null
   int64_t rows, cols;
   int64_t tile_rows = 1, tile_cols = 1;  // unused with `tensor`
@@ -387,9 +389,10 @@ struct QuantizedGemmArgs {
   const void* a_scales = nullptr;  // null with QuantScale::tensor
   const void* b_scales = nullptr;
 };
-/// y = the Walsh-Hadamard transform of 16 consecutive rows at a time, divided by 4. First each row
-/// is negated if its bit of `signs` is 1. The transform is orthogonal, so products that sum over
-/// rows keep their value. Missing rows of the last 16 count as 0; y has ceil(rows / 16) * 16 rows.
+/// y = the Walsh-Hadamard transform of 16 consecutive rows at a time, divided by 4. Before it,
+/// row r is negated if bit r % 16 of `signs` is 1. The transform is orthogonal, so products that
+/// sum over rows keep their value. Missing rows of the last 16 count as 0; y has ceil(rows / 16) *
+/// 16 rows.
 struct HadamardArgs {
   const void* x;
   void* y;

@@ -84,10 +84,11 @@ class MT_API Tensor {
   void restore_memory() const { storage_->restore(); }
   bool contiguous() const;
 
-  /// The same elements with another shape, sharing storage. REQUIRES: contiguous, equal number of
-  /// elements.
+  /// The same elements with another shape, sharing storage. Keeps the autograd node, so gradients
+  /// flow through it. REQUIRES: contiguous, equal number of elements.
   Tensor view(const Shape& shape) const;
-  /// Elements [lo, hi) of one dimension, sharing storage.
+  /// Elements [lo, hi) of one dimension, sharing storage. Not differentiable, unlike PyTorch's:
+  /// backward through a slice throws Error(bug).
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
   /// The placement along the axis of ExecutionContext::typed; nothing if it is unknown, as for
   /// views and slices, or was not set.

@@ -33,8 +33,8 @@ class MT_API AddedTokens {
   void add(AddedToken token) { tokens_.push_back(std::move(token)); }
   /// Call after the last add() and before find().
   void sort();
-  /// Call once after sort(). `normalize` normalizes the text of tokens that are matched after
-  /// normalization.
+  /// Sorts too. Call once, after the last add(). `normalize` normalizes the text of tokens that are
+  /// matched after normalization.
   void finish(const std::function<std::string(const std::string&)>& normalize);
 
   const std::vector<AddedToken>& all() const { return tokens_; }

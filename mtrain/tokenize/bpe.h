@@ -24,9 +24,9 @@ struct BpeOptions {
   bool whole_words = false;    // a word that is a token becomes that token without merges
   bool byte_fallback = false;  // a character without a token becomes the tokens <0x00> to <0xFF>
   bool fuse_unknown = false;   // adjacent unknown characters become one token
-  std::optional<int32_t> unknown;
-  std::string inner_prefix;  // prefix of a token inside a word: "##"
-  std::string end_suffix;    // suffix of a token at the end of a word: "</w>"
+  std::optional<int32_t> unknown;  // of other characters without a token; none: omits them
+  std::string inner_prefix;        // prefix of a token inside a word: "##"
+  std::string end_suffix;          // suffix of a token at the end of a word: "</w>"
 };
 
 class MT_API Bpe final : public WordModel {

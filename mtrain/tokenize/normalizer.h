@@ -38,6 +38,7 @@ MT_API NormalizerPtr strip(bool left, bool right);
 /// SentencePiece's cleaning for machine translation: removes control characters, converts unusual
 /// spaces to spaces.
 MT_API NormalizerPtr clean_nmt();
+/// Replaces each match of `pattern` by `content`.
 MT_API NormalizerPtr replace(Regex pattern, std::string content);
 /// Prepends a text to every text that is not empty.
 MT_API NormalizerPtr prepend(std::string text);

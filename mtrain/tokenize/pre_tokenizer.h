@@ -65,6 +65,7 @@ MT_API PreTokenizerPtr byte_level(const ByteLevelSplit& options);
 enum class PrependScheme : uint8_t { always, first, never };
 /// Converts spaces to `replacement`, prepends one, and splits before each.
 MT_API PreTokenizerPtr metaspace(std::string replacement, PrependScheme scheme, bool split);
+/// Applies pre-tokenizers one after the other.
 MT_API PreTokenizerPtr in_turn(std::vector<PreTokenizerPtr> steps);
 
 /// ASCII punctuation or a character of category P.

@@ -37,7 +37,7 @@ class MT_API Generator {
   /// if the prompt itself is longer. Calls `on_token` with each new id.
   std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token = {});
-  /// Logits [rows, valid vocabulary] of a prompt, in float on the host.
+  /// Logits [tokens, valid vocabulary] of a text, in float on the host.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
  private:

@@ -17,11 +17,11 @@ namespace mtrain {
 struct RunInfo {
   std::string name;       // of the recipe
   std::string directory;  // the run's folder
-  std::string device;     // "cpu, 2 threads"
+  std::string device;     // Session::device; of several ranks "2 ranks (thread), each cpu"
   std::string dtype;
   std::string dtype_reason;  // why mixed_precision.dtype=auto chose it; empty when the recipe names
                              // the type
-  int64_t parameters = 0;
+  int64_t parameters = 0;    // of the whole model; known on rank 0 only
   int64_t total_steps = 0;
   int64_t first_step = 0;         // steps already done when this process began
   int64_t global_batch_size = 0;  // samples of the first step of this invocation
@@ -29,7 +29,7 @@ struct RunInfo {
                              // global_batch_size
   int64_t total_tokens = 0;  // of total_steps; 0: total_steps x global_batch_size x seq_length
   int64_t seq_length = 0;    // tokens
-  double flops_per_token = 0;
+  double flops_per_token = 0;      // of forward and backward, without recomputation
   MemoryBreakdown planned_memory;  // the planned memory in use at the peak
   std::string pipeline;            // how the model is split into stages; empty without a pipeline
   size_t planned_bytes = 0;        // planned memory taken from the device, including cached blocks
@@ -50,10 +50,10 @@ struct StepMetrics {
   int64_t tokens = 0;   // consumed since step 0
   int64_t samples = 0;  // consumed since step 0
   double step_seconds = 0;
-  double tokens_per_second = 0;
-  double tflops = 0;
-  double mfu = 0;             // fraction of the peak rate of the devices; 0 when unknown
-  uint64_t memory_bytes = 0;  // peak tensor memory so far
+  double tokens_per_second = 0;  // of all ranks together
+  double tflops = 0;             // TFLOP/s of all ranks together, from flops_per_token
+  double mfu = 0;                // tflops as a fraction of all devices' peak rate; 0 when unknown
+  uint64_t memory_bytes = 0;     // of this rank: peak tensor memory so far
   std::vector<std::pair<std::string, double>> figures = {};  // reported by the model
 };
 

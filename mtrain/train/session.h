@@ -58,7 +58,7 @@ class MT_API Session {
   Model* model = nullptr;   // the first of `stages`; the whole model if there is no pipeline
   int64_t vocab_size = 0;   // rows of the embedding
   int64_t valid_vocab = 0;  // token ids that the model can predict; the other rows are padding
-  std::string device;       // "cpu, 2 threads"
+  std::string device;       // "cpu", or the device's line in DeviceBackend::describe()
 
   /// The rank's place in the pipeline, for the interpreter. `ranks`: the pipeline's communicator;
   /// null for one rank and for dry runs.

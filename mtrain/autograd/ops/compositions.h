@@ -1,5 +1,5 @@
 // The plain form of each fused op: a composition of smaller ops that says what the op computes. A
-// backend that lacks the fused kernels runs it, and the tests of the contract compare the fused
+// backend that lacks the fused kernels runs it, and the tests in tests/contract compare the fused
 // kernels with it. Computed in float and rounded once, like the fused kernels; gradients come from
 // the tape. The kernels on which compositions are built have none themselves: add, mul, unary,
 // cast, copy_blocks, column_sum, embedding, gather_sum and row_dots. Shapes and arguments as in
@@ -31,9 +31,9 @@ void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
 
 namespace mtrain {
 
-/// Runs an op by its kernels where the backend has them all (`fused`), and otherwise by its member
-///   Tensor composition(const Tensor& …) const;           of the inputs of forward().
-/// The result is placed over ranks by the op's own rule in both cases.
+/// Runs an op by its fused kernels if `fused` (the backend has them all), otherwise by its member
+///   Tensor composition(const Tensor& …) const;   // same inputs as forward()
+/// In both cases op.placed() gives the placement of the result.
 template <class Op, class... Inputs>
 Tensor apply_or_compose(bool fused, Op op, const Inputs&... in) {
   if (fused) return apply(std::move(op), in...);

@@ -4,19 +4,19 @@
 namespace mtrain {
 namespace {
 
-struct Discard {  // y = x; before x's op runs backward, `kept` gets its values back
-  Tensor kept;
+struct Discard {  // y = x; before x's op runs backward, `discarded` gets its values back
+  Tensor discarded;
 
   Tensor forward(ExecutionContext&, const Tensor& x) {
-    kept.storage()->release();
+    discarded.storage()->release();
     return x;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     GradMode off(ctx, false);
-    auto& node = static_cast<TapeNode&>(*kept.node());
+    auto& node = static_cast<TapeNode&>(*discarded.node());
     before_values(node);
     Tensor values = node.again(ctx);
-    kept.storage()->adopt(*values.storage());
+    discarded.storage()->adopt(*values.storage());
     g[0].give(ctx, dy);
   }
 };
@@ -28,12 +28,12 @@ bool repeatable(const Tensor& t) {
 
 }  // namespace
 
-Tensor discard_until_backward(const Tensor& y, const Tensor& kept) {
-  if (!y.context().grad_enabled || !y.node() || !repeatable(kept)) return y;
-  MT_CHECK(kept.contiguous() &&
-               kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
+Tensor discard_until_backward(const Tensor& y, const Tensor& discarded) {
+  if (!y.context().grad_enabled || !y.node() || !repeatable(discarded)) return y;
+  const size_t bytes = static_cast<size_t>(discarded.numel()) * size_of(discarded.dtype());
+  MT_CHECK(discarded.contiguous() && discarded.storage()->bytes() == bytes,
            "only a tensor that has its memory for itself can be discarded, not a view");
-  return apply(Discard{.kept = kept}, y);
+  return apply(Discard{.discarded = discarded}, y);
 }
 
 }  // namespace mtrain

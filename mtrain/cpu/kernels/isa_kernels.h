@@ -22,7 +22,7 @@ MT_KERNELS(MT_DECLARE)
 #undef MT_DECLARE
 
 /// KernelTable::gemm for one matrix, with this level's own kernel: every type and layout. REQUIRES:
-/// batch 1, m, n, k > 0. Shapes: GemmArgs.
+/// batch is 1; m, n and k are positive. Shapes: GemmArgs.
 void packed_gemm(Stream&, const GemmArgs&);
 
 /// Fills the entries that this level has a function for.

@@ -45,7 +45,8 @@ class DevicePool {
   /// The rounded size of a request: multiples of 512 bytes up to 1 MiB, then eighths of a power of
   /// two.
   static size_t rounded(size_t bytes);
-  /// The size of a new segment for a block of `bytes`: 2 MiB, 32 MiB, or the block itself.
+  /// The size of a new segment for a block of `bytes`: 2 MiB, 32 MiB, or the block rounded up to a
+  /// multiple of 2 MiB.
   static size_t segment_size(size_t bytes);
 
  private:
