@@ -387,6 +387,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   apply_weight_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
+  if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
   recipe.config.add_shadows(recipe.report);

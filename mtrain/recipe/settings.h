@@ -72,8 +72,11 @@ struct Settings {
   int64_t eval_global_batch() const {
     return validation.global_batch_size > 0 ? validation.global_batch_size : global_batch();
   }
+  /// A command that plans a job of another size than dist.nproc sets this number of ranks.
+  int64_t planned_ranks = 0;
+  int64_t ranks() const { return planned_ranks > 0 ? planned_ranks : dist.nproc; }
   int64_t data_parallel() const {
-    return std::max<int64_t>(1, dist.nproc / (dist.tp * dist.pp * dist.cp));
+    return std::max<int64_t>(1, ranks() / (dist.tp * dist.pp * dist.cp));
   }
   /// Micro-batches of a step with this batch size, on each data-parallel rank.
   int64_t micro_batches(int64_t samples) const {

@@ -50,7 +50,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
              MemoryPlan& plan) {
   const Settings& s = recipe.settings;
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp,
-          ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
+          ranks = s.ranks() % copy == 0 ? s.ranks() : copy;
   DryRunCommunicator world(static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)),
                            static_cast<int>(ranks));
   RankMesh mesh(recipe, world);

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -129,7 +131,10 @@ class Console final : public Observer {
  private:
   static std::string short_number(double value) {
     if (!std::isfinite(value)) return short_loss(value);
-    return value >= 1000 ? human_count(value) : short_loss(value).substr(0, value >= 100 ? 5 : 4);
+    if (value >= 1000) return human_count(value);
+    std::ostringstream out;
+    out << std::fixed << std::setprecision(value < 10 ? 2 : 1) << value;
+    return out.str();
   }
 
   void banner() {

@@ -316,6 +316,25 @@ TEST_CASE("train refuses options that would have no effect, and names the one th
   CHECK_FALSE(fs::exists(scratch / "run"));
 }
 
+TEST_CASE("check counts micro-batches for the ranks that it is asked about") {
+  Scratch scratch("mtrain-check-ranks");
+  const std::string r = project(scratch), batch = "train.global_batch_size=64";
+  for (const std::vector<std::string>& ranks :
+       {std::vector<std::string>{"--world-size", "16"}, {"dist.nproc=16"}}) {
+    auto check = [&](std::vector<std::string> words) {
+      words.insert(words.begin(), {"check", r, batch});
+      words.insert(words.end(), ranks.begin(), ranks.end());
+      return ok(words);
+    };
+    CHECK(has(check({"dist.tp=2"}), ", 4 micro-batches per step"));
+    const std::string pipeline = check({"dist.pp=2", "dist.tp=2", "--schedule", "text"});
+    CHECK_MESSAGE(has(pipeline, ", 8 micro-batches per step"), pipeline);
+    CHECK_MESSAGE(has(pipeline, "8 micro-batches: bubble"), pipeline);
+  }
+  // Without a number, the ranks that the layout needs at least.
+  CHECK(has(ok({"check", r, batch, "dist.tp=2"}), ", 32 micro-batches per step"));
+}
+
 TEST_CASE("check in JSON; looking writes nothing") {
   Scratch scratch("mtrain-look");
   std::string r = project(scratch);

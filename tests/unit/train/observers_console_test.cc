@@ -230,7 +230,7 @@ TEST_CASE(
     console->on_step(step_metrics(step, 2.0));
     if (step == 500)
       console->on_eval(
-          {.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
+          {.step = 500, .split = "valid", .loss = 1.646, .tokens = 131072, .seconds = 1.25});
     if (step == 501)
       console->on_eval(
           {.step = 501, .split = "valid", .loss = 145.25, .tokens = 131072, .seconds = 1.25});
@@ -244,7 +244,7 @@ TEST_CASE(
   CHECK(count(text, "\x1b[K") <= 110);  // 10 s at ten a second, and the four erasures
   auto rows = screen(text);
   REQUIRE(rows.size() == 9);  // four of the banner, four above, the live one
-  CHECK(rows[4] == "step 500: valid loss 1.5000, perplexity 4.48  (131k tokens in 1.25s)");
+  CHECK(rows[4] == "step 500: valid loss 1.6460, perplexity 5.19  (131k tokens in 1.25s)");
   CHECK(rows[5] == "step 501: valid loss 145.2500, perplexity 1.21e+63  (131k tokens in 1.25s)");
   CHECK(rows[6] == "step 502: valid loss 800.0000, perplexity inf  (131k tokens in 1.25s)");
   CHECK(rows[7] == "checkpoint of step 600 written");
