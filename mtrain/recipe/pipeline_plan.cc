@@ -8,6 +8,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "mtrain/recipe/block_sizes.h"
 #include "mtrain/recipe/planned_buckets.h"
 
 namespace mtrain {
@@ -64,38 +65,32 @@ void read_file(const Recipe& recipe, PipelinePlan& plan) {
 StepTraffic traffic_of(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   const DistSection& d = s.dist;
-  auto setting = [&](const char* path) {
-    const Node* node = recipe.config.root().find(path);
-    return node && node->kind() == NodeKind::integer ? static_cast<double>(node->as_int()) : 0.0;
-  };
-  auto fact = [&](Fact what) { return static_cast<double>(recipe.config.fact(what).value_or(0)); };
   // What a rank receives of what `ranks` ranks share.
   auto others = [](int64_t ranks) {
     return 1 - 1 / static_cast<double>(std::max<int64_t>(1, ranks));
   };
-  const double h = fact(Fact::hidden_size), experts = fact(Fact::experts),
-               chosen = experts > 0 ? setting("model.moe.top_k") : 1;
-  double width = experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
-  if (width == 0) width = fact(Fact::ffn_hidden_size);
-  if (width == 0) width = 4 * h;
-  const double tp = static_cast<double>(d.tp), attention = 4 * h * h / tp, mlp = 3 * h * width;
+  const BlockSizes sizes = block_sizes(recipe);
   const double tokens = static_cast<double>(s.train.micro_batch_size * s.model.seq_length / d.cp),
                bytes = static_cast<double>(
                    size_of(dtype_from_name(s.mixed_precision.dtype).value_or(DType::bf16)));
   const int64_t replicas = s.data_parallel() * d.cp;
-  double parameters = (attention + (experts > 0 ? 0 : mlp / tp)) * others(replicas / d.hsdp);
-  if (experts > 0)
-    parameters += mlp * experts / static_cast<double>(d.ep * d.etp) *
+  const bool experts = sizes.experts > 0;
+  double parameters = (sizes.attention + (experts ? 0 : sizes.mlp)) * others(replicas / d.hsdp);
+  if (experts)
+    parameters += sizes.mlp * sizes.experts / static_cast<double>(d.ep * d.etp) *
                   others(replicas * d.tp / (d.ep * d.etp));
+  // A rank computes its share of the experts' products, or of the tensor-parallel ones.
+  const double tp = static_cast<double>(d.tp),
+               mlp = experts ? sizes.mlp * sizes.chosen / tp : sizes.mlp;
   StepTraffic out{.zero_stage = static_cast<int>(d.zero),
-                  .operations = 2 * tokens * (attention + mlp * chosen / tp),
+                  .operations = 2 * tokens * (sizes.attention + mlp),
                   .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
                   .overlap_gathers = s.ddp.overlap_param_gather};
-  const double stream = tokens * h * bytes / (d.sp ? tp : 1);
+  const double stream = tokens * sizes.hidden * bytes / (d.sp ? tp : 1);
   out.stream = stream;
-  if (experts > 0) {
-    out.exchanged = chosen * static_cast<double>(d.etp) * stream * others(d.ep * d.etp);
-    out.expert_share = mlp * chosen / tp / (attention + mlp * chosen / tp);
+  if (experts) {
+    out.exchanged = sizes.chosen * static_cast<double>(d.etp) * stream * others(d.ep * d.etp);
+    out.expert_share = mlp / (sizes.attention + mlp);
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mtrain/optim/bucket_plan.h"
+#include "mtrain/recipe/block_sizes.h"
 
 namespace mtrain {
 namespace {
@@ -19,17 +20,13 @@ Sizes sizes_of(const Recipe& recipe) {
     const Node* node = recipe.config.root().find(path);
     return node && node->kind() == NodeKind::integer ? static_cast<double>(node->as_int()) : 0.0;
   };
-  auto fact = [&](Fact what) { return static_cast<double>(recipe.config.fact(what).value_or(0)); };
-  const double h = fact(Fact::hidden_size), experts = fact(Fact::experts),
-               tp = static_cast<double>(d.tp);
-  double width = experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
-  if (width == 0) width = fact(Fact::ffn_hidden_size);
-  if (width == 0) width = 4 * h;
-  Sizes out{.block = 4 * h * h / tp, .table = setting("model.vocab_size") * h / tp};
-  if (experts > 0)
-    out.experts = experts * 3 * h * width / static_cast<double>(d.ep * d.etp);
+  const BlockSizes sizes = block_sizes(recipe);
+  Sizes out{.block = sizes.attention,
+            .table = setting("model.vocab_size") * sizes.hidden / static_cast<double>(d.tp)};
+  if (sizes.experts > 0)
+    out.experts = sizes.experts * sizes.mlp / static_cast<double>(d.ep * d.etp);
   else
-    out.block += 3 * h * width / tp;
+    out.block += sizes.mlp;
   return out;
 }
 

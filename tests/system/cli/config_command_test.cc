@@ -331,6 +331,9 @@ TEST_CASE("check counts micro-batches for the ranks that it is asked about") {
     CHECK_MESSAGE(has(pipeline, ", 8 micro-batches per step"), pipeline);
     CHECK_MESSAGE(has(pipeline, "8 micro-batches: bubble"), pipeline);
   }
+  // 4 query and 2 key/value heads of 8: (2 x 32 x 8 x (4 + 2) + 3 x 32 x 80) x 4 bytes.
+  const std::string steps = ok({"check", r, "dist.nproc=2", "dist.zero=2", "--schedule", "steps"});
+  CHECK_MESSAGE(has(steps, "Reduce(1): reduce-scatter of 42.0 KiB over the 2 ranks"), steps);
   // Without a number, the ranks that the layout needs at least.
   CHECK(has(ok({"check", r, batch, "dist.tp=2"}), ", 32 micro-batches per step"));
 }
