@@ -1,8 +1,10 @@
 // The mean loss of a split, for the trainer and for `mtrain eval`.
 #include <chrono>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
@@ -38,6 +40,22 @@ class OtherMicroBatches {
 };
 
 }  // namespace
+
+void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
+                     const std::string& instead) {
+  int64_t samples = 0;
+  try {
+    samples = dataset.split(split, Dataset::kOneEpoch)->size();
+  } catch (const Error&) {
+    return;  // such as a weighted blend, of which one epoch is not defined
+  }
+  const int64_t wanted = batches * batch;
+  // A source that repeats its data has less than one epoch more than requested; an endless one has
+  // far more.
+  if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
+  log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
+           counted(batches, "batch", "batches"), " of ", batch, " repeat: ", instead);
+}
 
 std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                           const Dataset& dataset, Split split, int64_t batches,

@@ -222,6 +222,9 @@ void Trainer::run() {
     with_path_origins(recipe_.inputs, [&] {
       call_plugin(*dataset_, "split()", [&] {
         dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch());
+        if (first())
+          warn_of_repeats(*dataset_, Split::valid, s.validation.steps, s.eval_global_batch(),
+                          "reduce validation.steps");
       });
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };

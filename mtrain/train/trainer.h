@@ -173,6 +173,11 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // number of steps before the profile
 };
 
+/// Warns if the first `batches` global batches of `batch` samples contain samples of the split more
+/// than once. `instead`: the end of the warning, which says what to change.
+MT_API void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
+                            const std::string& instead);
+
 /// The mean loss of the first `batches` global batches of a split. The samples are divided among
 /// the data-parallel ranks; collective over the job. `mesh` null: this rank evaluates all of them,
 /// and `batches` may be Dataset::kOneEpoch for every sample once. `stop` is called before each

@@ -127,6 +127,8 @@ constexpr RuleCase kUnused[] = {
      "checkpoint.interval=10 checkpoint.retain_interval=20"},
     {"logger-interval-unused", "llama", "logger.interval=5 logger.console=off",
      "logger.interval=5"},
+    {"memory-interval-unused", "llama", "logger.memory_interval=5 logger.console=off",
+     "logger.memory_interval=5"},
     {"params-norm-unused", "llama",
      "logger.params_norm=true logger.metrics=false logger.tensorboard=false",
      "logger.params_norm=true logger.metrics=false"},

@@ -12,6 +12,7 @@
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/input_paths.h"
+#include "mtrain/train/trainer.h"
 #include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
@@ -84,13 +85,16 @@ class DataChecker {
     read_first(*dataset, Split::train,
                s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
     // Also with interval 0: a run evaluates after its last step.
-    if (s.validation.steps > 0 && s.train.steps > 0)
+    if (s.validation.steps > 0 && s.train.steps > 0) {
       read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(),
                  "a validation");
-    else
+      warn_of_repeats(*dataset, Split::valid, s.validation.steps, s.eval_global_batch(),
+                      "reduce validation.steps");
+    } else {
       out_.text +=
           cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation",
               ".steps is 0\n");
+    }
   }
 
   /// `reader`: what reads this number of samples, which may differ from the number in the data.

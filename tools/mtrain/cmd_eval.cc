@@ -55,22 +55,6 @@ void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
              join(changes, "\n  "));
 }
 
-void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch) {
-  int64_t samples = 0;
-  try {
-    samples = dataset.split(split, Dataset::kOneEpoch)->size();
-  } catch (const Error&) {
-    return;  // such as a weighted blend, of which one epoch is not defined
-  }
-  const int64_t wanted = batches * batch;
-  // A source that repeats its data has less than one epoch more than requested; an endless one has
-  // far more.
-  if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
-  log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
-           counted(batches, "batch", "batches"), " of ", batch,
-           " repeat: --batches all evaluates each once");
-}
-
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
@@ -92,7 +76,9 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   int64_t batches = *batches_of(options.batches);
   if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
   warn_of_other_data(source, options, *dataset);
-  if (batches > 0) warn_of_repeats(*dataset, split, batches, s.eval_global_batch());
+  if (batches > 0)
+    warn_of_repeats(*dataset, split, batches, s.eval_global_batch(),
+                    "--batches all evaluates each once");
   EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"step", saved.step},  {"split", options.split},

@@ -116,7 +116,7 @@ void show_invocation(const InvocationSummary& item) {
     return;
   }
   const std::string steps = !item.first
-                                ? "no remaining steps: the run was rewound to an earlier step"
+                                ? "no remaining steps: the run continued from an earlier step"
                             : !has_steps(item) ? "no step"
                                                : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,

@@ -127,6 +127,8 @@ constexpr Rule kRules[] = {
         {"with checkpoint.keep=0 no checkpoint is deleted"}),
     row("logger-interval-unused", "logger.interval", "logger.console != 'off'",
         {"metrics.jsonl and TensorBoard have every step"}),
+    row("memory-interval-unused", "logger.memory_interval", "logger.console != 'off'",
+        {"only the console shows the memory in use", "logger.console='auto'"}),
     row("params-norm-unused", "logger.params_norm", "logger.metrics or logger.tensorboard",
         {"the console does not show it", "logger.metrics=true"}),
     row("validation-interval-unused", "validation.interval", "validation.steps > 0",

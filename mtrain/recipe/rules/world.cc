@@ -129,6 +129,10 @@ constexpr Rule kRules[] = {
      "data-parallel ranks",
      "global = micro x accumulation x data-parallel ranks, so that every update sees whole samples",
      "train.micro_batch_size"},
+    {"batch-schedule-reached", "train.batch_schedule",
+     "(batch.last_from ?? 0) > 0 and train.steps > 0", "batch.last_from < train.steps",
+     "its last size begins after step {batch.last_from}, and the run has {train.steps} steps",
+     "no step has this size", "train.steps=batch.last_from + 1", Severity::warning},
     {"batch-schedule-file", "dist.schedule_file", "len(train.batch_schedule) > 1",
      "dist.schedule_file == ''",
      "a schedule from a file is for one number of micro-batches, and train.batch_schedule changes "

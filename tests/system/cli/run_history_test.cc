@@ -153,6 +153,14 @@ TEST_CASE(
   CHECK_MESSAGE(again.status == 0, again.err);
   CHECK_FALSE(has(again.err, "part 1"));
   CHECK(digest(scratch / "a-rerun") == digest(a));
+  // Killed before its first checkpoint: nothing of it remains.
+  const fs::path early = scratch / "early";
+  killed = {.arguments = {mtrain_binary(), r, "run.dir=" + early.string(), "-q"},
+            .environment = {"MTRAIN_FAULT=train.step:3"}};
+  CHECK(run(killed).status == 128 + SIGKILL);
+  REQUIRE(cli({r, "run.dir=" + early.string(), "-q"}).status == 0);
+  const std::string shown = cli({"runs", "show", early.string()}).out;
+  CHECK_MESSAGE(has(shown, "no remaining steps: the run continued from an earlier step"), shown);
   // As versions without history wrote it.
   const fs::path old = scratch / "old";
   REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=10", "-q"}).status == 0);

@@ -438,6 +438,17 @@ TEST_CASE(
   CHECK_MESSAGE(has(twice.out, "256 tokens of 16 batches of 1 sample in "), twice.out);
   CHECK_MESSAGE(has(eval("--batches all").out, "128 tokens of 8 samples, each once, in "), "all");
   CHECK_MESSAGE(has(eval("").out, "tokens of 1 batch of 1 sample in "), "validation.steps is 0");
+  // Training and check --data warn of a validation that repeats samples, too.
+  const std::string valid = " dataset.split=0.5,0.5,0 validation.steps=";
+  for (const char* command : {"r.yaml -q run.dir=b", "check --data r.yaml"}) {
+    Outcome repeats = cli_in(scratch.path(), command + valid + "6");
+    CHECK_MESSAGE(repeats.status == 0, repeats.err);
+    CHECK_MESSAGE(has(repeats.err,
+                      "the valid split has 4 samples, which 6 batches of 1 repeat: reduce "
+                      "validation.steps"),
+                  repeats.err);
+  }
+  CHECK_FALSE(has(cli_in(scratch.path(), "check --data r.yaml" + valid + "4").err, "repeat"));
   // The last samples fill no batch.
   Outcome rest = eval("--batches all --json train.global_batch_size=3 train.micro_batch_size=3");
   CHECK(json::parse(rest.out).at("samples") == 8);
