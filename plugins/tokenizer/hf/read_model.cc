@@ -1,5 +1,6 @@
 // The `model` section: vocabularies and merges.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "mtrain/base/text.h"
@@ -217,6 +218,36 @@ ModelParts read_word_piece(const JsonItem& model, const AddedTokens& added) {
   return out;
 }
 
+/// A score as the Hugging Face library reads it from JSON: all digits as one integer, multiplied or
+/// divided by a power of ten. This may differ in the last bit from `exact`, the double nearest to
+/// the text, and so decides which of several divisions of a text has the highest sum.
+double as_library_reads(double exact) {
+  char text[32];  // "1.2130167007446289e+01": the shortest text that gives `exact`, as in files
+  const char* end =
+      std::to_chars(text, text + sizeof text, std::abs(exact), std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int power = 0;  // of ten
+  const char* at = text;
+  for (bool fraction = false; at < end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+      continue;
+    }
+    digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+    power -= fraction ? 1 : 0;
+  }
+  int exponent = 0;
+  const char* sign = at + 1;  // from_chars reads no '+'
+  std::from_chars(sign + (*sign == '+' ? 1 : 0), end, exponent);
+  power += exponent;
+  if (std::abs(power) > 308) return exact;
+  double scale = 1;
+  const std::string scale_text = cat("1e", std::abs(power));
+  std::from_chars(scale_text.data(), scale_text.data() + scale_text.size(), scale);
+  const auto value = static_cast<double>(digits);
+  return std::copysign(power < 0 ? value / scale : value * scale, exact);
+}
+
 ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
   ModelParts out;
   const JsonItem vocab = model.at("vocab");
@@ -236,6 +267,7 @@ ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
     if (!good) vocab.fail(cat("item ", id, " is not a pair of a text and a score"));
     tokens->add(text, id, vocab.path(), !is_special(added, id));
     options.never.push_back(is_special(added, id));
+    score = as_library_reads(score);
     options.scores.push_back(score);
     lowest = options.scores.size() == 1 ? score : std::min(lowest, score);
   }

@@ -130,6 +130,20 @@ TEST_CASE("Hugging Face's tokenizer.json: word pieces and unigrams") {
              {"hf", "t5.tokenizer.json", "hf_generated/t5.jsonl"}});
 }
 
+TEST_CASE("a unigram's scores are read as the Hugging Face library reads them") {
+  // Three scores of T5. Those nearest to the texts give both divisions of "-------" the same sum;
+  // the ids are those of tokenizers 0.22.1.
+  testing::ScratchFolder scratch;
+  testing::put(scratch / "t.json",
+               R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0],
+                   ["_", -2.0122928619384766], ["-", -5.129043102264404],
+                   ["---", -12.130167007446289]]}})");
+  PluginHost plugins = host();
+  auto tokenizer = open(plugins, "hf", scratch / "t.json");
+  CHECK(tokenizer->encode("_-------") == std::vector<int32_t>{1, 3, 3, 2});
+  CHECK(tokenizer->encode("_----------") == std::vector<int32_t>{1, 3, 3, 2, 3});
+}
+
 TEST_CASE("SentencePiece's models: byte pairs and unigrams") {
   check_all({{"sentencepiece", "llama2.tokenizer.model", "spm_generated/llama2.jsonl"},
              {"sentencepiece", "mistral.tokenizer.model.v1", "spm_generated/mistral_v1.jsonl"},
