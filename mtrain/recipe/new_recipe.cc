@@ -130,6 +130,14 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
         docs["dataset.path"] = spec.doc;
       }
   }
+  // Masking needs special tokens, which the default tokenizer does not have.
+  const std::vector<std::string> tokenizers = built_components(catalog, "tokenizer");
+  const bool masks = objective_of(*catalog.component("dataset", fed)) == Dataset::kMaskedToken;
+  if (masks && std::ranges::find(tokenizers, "hf") != tokenizers.end()) {
+    recipe.set("tokenizer.type", Node::string("hf"));
+    docs["tokenizer.type"] = "a tokenizer that has the special tokens of the dataset";
+    require("tokenizer", *catalog.component("tokenizer", "hf"), "hf");
+  }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };
   return "# One line about this recipe, which `mtrain recipes ls` shows.\n" +

@@ -99,8 +99,10 @@ RunSummary summarize_run(const fs::path& folder) {
   for (const auto& checkpoint : out.checkpoints)
     if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
   if (!losses.train.empty()) out.step = std::max(out.step, losses.train.rbegin()->first);
-  out.loss = Losses::last(losses.train);
-  out.valid_loss = Losses::last(losses.valid);
+  // Absent after steps that were trained with logger.metrics=false.
+  const bool newest = !losses.train.empty() && losses.train.rbegin()->first == out.step;
+  out.loss = newest ? Losses::last(losses.train) : std::nullopt;
+  out.valid_loss = newest ? Losses::last(losses.valid) : std::nullopt;
   std::optional<SavedConfig> before;
   for (const auto& invocation : history) {
     SavedConfig texts = read_config_folder(invocation.folder);

@@ -17,7 +17,8 @@ std::string to_json(const CheckpointMeta& m) {
                 {"updates", s.updates},
                 {"loss_scale", s.loss_scale},
                 {"good_steps", s.good_steps},
-                {"bad_steps", s.bad_steps}}},
+                {"bad_steps", s.bad_steps},
+                {"skips", s.skips}}},
               {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
               {"config", m.config},
               {"name", m.name},
@@ -42,6 +43,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.state.loss_scale = s.at("loss_scale").get<double>();
     m.state.good_steps = s.at("good_steps").get<int64_t>();
     m.state.bad_steps = s.value("bad_steps", int64_t{0});
+    m.state.skips = s.value("skips", int64_t{0});
     m.state.seed = j.at("rng").at("seed").get<uint64_t>();
     m.config = j.at("config").get<std::string>();
     m.name = j.at("name").get<std::string>();

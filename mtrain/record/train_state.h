@@ -16,6 +16,7 @@ struct TrainState {
   double loss_scale = 1;
   int64_t good_steps = 0;  // since the loss scale last changed
   int64_t bad_steps = 0;   // non-finite steps that have not yet halved the scale
+  int64_t skips = 0;       // consecutive updates skipped because of their loss or gradient norm
   uint64_t seed =
       0;  // together with `step`, the complete state of the counter-based random numbers
 };

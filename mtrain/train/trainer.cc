@@ -449,7 +449,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
                               .clip = s.optimizer.clip_grad,
                               .grad_norm = grad_norm,
                               .step = state_.updates});
-    skips_ = 0;
+    state_.skips = 0;
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);
   } else {

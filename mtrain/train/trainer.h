@@ -165,7 +165,6 @@ class MT_API Trainer {
   PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;
   std::optional<Error> save_failure_;  // of the last save; absent if it succeeded
-  int64_t skips_ = 0;  // consecutive updates that were skipped because of their loss or gradient
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
   bool timed_out_ = false;

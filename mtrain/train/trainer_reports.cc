@@ -60,7 +60,7 @@ void Trainer::skip_listed_step() {
 
 void Trainer::skip_large(double grad_norm) {
   const Settings& s = recipe_.settings;
-  if (skips_++ < s.train.max_skips)
+  if (state_.skips++ < s.train.max_skips)
     return event(cat("step ", state_.step + 1, ": update skipped, because the gradient norm ",
                      grad_norm, " is above optimizer.skip_grad_norm"));
   end_save();
@@ -94,14 +94,14 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
       cat("non-finite ", loss_is_finite ? "gradient norm " : "loss ",
           std::isnan(value) ? "nan" : cat(value), " at step ", state_.step + 1, " (samples ",
           state_.consumed_samples, " to ", state_.consumed_samples + batch_now() - 1, ")");
-  if (skips && skips_ < s.train.max_skips) {
-    ++skips_;
+  if (skips && state_.skips < s.train.max_skips) {
+    ++state_.skips;
     return event(cat("warning: ", what, ": update skipped"));
   }
   end_save();
   throw Error(ErrorClass::numeric,
-              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ",
-                          skips_ == 1 ? "was" : "were",
+              skips ? cat(what, ", and the ", counted(state_.skips, "update"), " before it ",
+                          state_.skips == 1 ? "was" : "were",
                           " skipped for the same reason: train.max_skips allows no more")
                     : cat(what, "; the update was not made"),
               cat(loss_is_finite ? loss_scale_remedy() : std::string(),

@@ -124,7 +124,9 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << ranks_line(recipe) << step_lines(recipe, options, built) << data.text
             << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
-    std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
+    std::cout << "  memory "
+              << (s.dist.nproc > 1 ? cat(s.dist.nproc, " ranks, each ") : std::string())
+              << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
               << " free: " << plan->at_peak.text() << '\n';
   for (size_t rank = 1; plan && rank < plan->stages.size(); ++rank)
     std::cout << "  memory of pipeline rank " << rank << ": "

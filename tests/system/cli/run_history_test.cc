@@ -225,6 +225,14 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   Outcome text = cli_in(scratch.path(), "runs ls");
   CHECK_MESSAGE(has(text.out, "runs/a"), text.out);
   CHECK_MESSAGE(has(text.out, "20/20"), text.out);
+  // Steps whose losses are not in metrics.jsonl do not get those of earlier steps.
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml run.dir=runs/sweep/0 train.steps=20 logger.metrics=false -q")
+          .status == 0);
+  const Json silent = Json::parse(cli_in(scratch.path(), "runs ls --json").out)[1];
+  CHECK(silent.at("step") == 20);
+  CHECK(silent.at("loss").is_null());
+  CHECK(silent.at("val_loss").is_null());
   Json run = Json::parse(cli_in(scratch.path(), "runs show runs/latest/../a --json").out);
   REQUIRE(run.at("invocations").size() == 2);
   const Json& second = run.at("invocations")[1];

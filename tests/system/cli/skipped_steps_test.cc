@@ -82,6 +82,12 @@ TEST_CASE(
                     "at step 4 is above optimizer.skip_grad_norm=1e-09, and the 3 updates before "
                     "it were skipped"),
                 always.err);
+  // An interruption does not start the count again.
+  const Words two = {"optimizer.skip_grad_norm=1e-9", "train.max_skips=3"};
+  train(recipe, scratch / "parts", with(with(base, two), {"train.steps=2"}));
+  Outcome parts = run_training(recipe, scratch / "parts", with(base, two));
+  CHECK(parts.status == 14);
+  CHECK_MESSAGE(has(parts.err, "at step 4 is above optimizer.skip_grad_norm=1e-09"), parts.err);
   Outcome all = cli(with(
       {recipe, "run.dir=" + (scratch / "all").string(), "optimizer.skip_grad_norm=1e-9"}, base));
   CHECK_MESSAGE(has(all.out + all.err, "update skipped, because the gradient norm"), all.out,
