@@ -120,6 +120,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe)
             << '\n'
             << "  " << length_words(recipe) << ", "
+            << (s.batches().stages().size() > 1 ? "at most " : "")
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
             << ranks_line(recipe) << step_lines(recipe, options, built) << data.text
             << "  run folder " << recipe.run_directory().string() << '\n';
