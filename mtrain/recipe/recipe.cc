@@ -1,6 +1,7 @@
 #include "mtrain/recipe/recipe.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <numeric>
 
@@ -290,6 +291,27 @@ void check_schedule_file(Recipe& recipe) {
   }
 }
 
+/// Reports paths such as run.dir=~/a, and returns true if there are any: a shell replaces ~ only at
+/// the start of a word, so this would be a folder called "~".
+bool has_home_paths(Recipe& recipe) {
+  bool found = false;
+  auto check = [&](const std::string& setting, const std::string& given, const Location& where) {
+    if (given != "~" && !given.starts_with("~/")) return;
+    found = true;
+    const char* home = std::getenv("HOME");
+    recipe.report
+        .error("home-path", setting, where,
+               cat("'", printable(given), "' is a folder called ~, not the home folder"))
+        .fix(home ? cat(setting, "=", home, given.substr(1)) : "write the absolute path");
+  };
+  for (const InputPath& input : recipe.inputs) check(input.setting, input.given, input.where);
+  for (const char* setting : {"run.dir", "checkpoint.dir"})
+    if (const Node* node = recipe.config.root().find(setting);
+        node && node->kind() == NodeKind::string)
+      check(setting, node->as_text(), node->loc());
+  return found;
+}
+
 std::string standard_input() {
   std::string text(kMaxInput + 1, '\0');
   std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -385,6 +407,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   load_config(request, catalog, plugins, recipe);
   if (!recipe.config.root().is_map()) return recipe;
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
+  if (has_home_paths(recipe)) return recipe;  // before files are read
   apply_weight_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;

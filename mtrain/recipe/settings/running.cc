@@ -187,7 +187,9 @@ void RngSection::bind(Fields& f) {
 
 void RunSection::bind(Fields& f) {
   f("dir", dir, "the run's folder; empty: runs/<recipe name>").resume(safe).example("runs/first");
-  f("name", name, "name of the run in logs; empty: the recipe's name").resume(safe);
+  f("name", name,
+    "name of the run in logs, and of its folder if run.dir is empty; empty: the recipe's name")
+      .resume(safe);
   f("threads", threads, "number of CPU threads; 0: all cores that the process may use")
       .min(0)
       .max(1024)

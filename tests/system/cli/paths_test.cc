@@ -76,6 +76,22 @@ TEST_CASE(
   CHECK_MESSAGE(input.status == 0, input.err);
 }
 
+TEST_CASE("a path that begins with ~ is refused, with the path that was meant") {
+  Scratch scratch("mtrain-home-path");
+  scratch.write("r.yaml", text_recipe("data"));
+  for (const char* setting : {"run.dir", "checkpoint.dir", "dataset.path", "model.init_from"})
+    for (const char* command : {"check r.yaml ", "r.yaml "}) {
+      Outcome out =
+          run({.arguments = {"/bin/sh", "-c",
+                             "cd '" + scratch.path().string() + "' && HOME=/home/me '" +
+                                 mtrain_binary() + "' " + command + setting + "='~/runs/a'"}});
+      CHECK(out.status == 10);
+      CHECK_MESSAGE(has(out.err, "'~/runs/a' is a folder called ~, not the home folder"), out.err);
+      CHECK_MESSAGE(has(out.err, std::string(setting) + "=/home/me/runs/a"), out.err);
+    }
+  CHECK_FALSE(fs::exists(scratch / "~"));
+}
+
 TEST_CASE("a recipe that came with the program reads data of the current folder") {
   Scratch scratch("mtrain-shipped");
   prepare(scratch / "data/quickstart", "corpus");
