@@ -18,8 +18,4 @@ inline void write_at(const std::filesystem::path& file, const std::string& text)
   std::ofstream(file, std::ios::binary) << text;
 }
 
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace mtrain::testing

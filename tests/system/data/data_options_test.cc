@@ -18,10 +18,6 @@ mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::stri
                                 build_root().string(), "/bin/mtrain' ", words)}});
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// x.jsonl: three records, of 10, 11 and 12 tokens. x: a pair of three documents.
 void put_inputs(const ScratchFolder& scratch) {
   put(scratch / "x.jsonl",

@@ -25,10 +25,6 @@ mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::stri
                                 build_root().string(), "/bin/mtrain' ", words)}});
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 class Datasets {
  public:
   Datasets() : host_({build_root() / "lib/mtrain/plugins"}) {

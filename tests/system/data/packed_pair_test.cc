@@ -16,10 +16,6 @@ mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::stri
                                 build_root().string(), "/bin/mtrain' ", words)}});
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Writes the packs at `prefix` by the tokenizer byte with these settings.
 void pack(const ScratchFolder& scratch, const std::string& prefix,
           const std::string& settings = "") {
