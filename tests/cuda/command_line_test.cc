@@ -6,6 +6,7 @@
 #include "system/process.h"
 
 using namespace mtrain;
+using testing::has;
 using testing::Outcome;
 
 namespace {
@@ -13,9 +14,6 @@ namespace {
 Outcome mtrain_with(std::vector<std::string> words) {
   words.insert(words.begin(), testing::mtrain_binary());
   return testing::run({words});
-}
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 bool device() { return cuda::judge(cuda::ask_machine()).probe.devices > 0; }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/recipe/hf_families.h"
@@ -17,6 +18,7 @@
 #include "roots.h"
 
 using namespace mtrain;
+using testing::has;
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
@@ -451,9 +453,6 @@ TEST_CASE("a key that is refused is reported at its place in config.json") {
 }
 
 TEST_CASE("model.init_ignore lists keys that are not understood: others are reported") {
-  auto has = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-  };
   Json config = tiny("llama_tiny");
   config["rope_theta"] = 500.0;
   config["sliding_window"] = nullptr;

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "has.h"
 #include "roots.h"
 
 extern char** environ;

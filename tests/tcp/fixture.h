@@ -5,11 +5,14 @@
 #include <functional>
 #include <string>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "plugins/comm/tcp/place.h"
 
 namespace mtrain::tcp {
+
+using testing::has;
 
 inline Place place_of(int rank, int size,
                       const std::string& secret = "a secret of this test's ranks") {
@@ -31,10 +34,6 @@ inline std::string message_of(ErrorClass wanted, const std::function<void()>& fn
     return cat("of class ", name(error.error_class()), ": ", error.message());
   }
   return "nothing was thrown";
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace mtrain::tcp

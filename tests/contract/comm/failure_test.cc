@@ -32,7 +32,7 @@ void expect(const std::string& message, const std::vector<std::string>& parts) {
   CHECK(!message.empty());
   for (const std::string& part : parts) {
     INFO("wanted: ", part);
-    CHECK(contains(message, part));
+    CHECK(has(message, part));
   }
 }
 

@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "has.h"
 #include "mtrain/comm/communicator.h"
 
 namespace mtrain::contract {
+
+using testing::has;
 
 class CommFixture {
  public:
@@ -97,8 +100,4 @@ std::string message_of(ErrorClass wanted, Fn&& fn) {
   }
   return "";
 }
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace mtrain::contract

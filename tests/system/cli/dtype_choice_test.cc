@@ -26,10 +26,6 @@ std::string recipe_text(const std::string& precision) {
           precision + "}\n");
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(); }
 
 /// A run with its console, which has to end well.

@@ -12,14 +12,11 @@
 
 using namespace mtrain;
 using testing::cli;
+using testing::has;
 using testing::Outcome;
 using testing::Scratch;
 
 namespace {
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string recipe_in(const Scratch& scratch) {
   std::string path = (scratch / "tiny.yaml").string();

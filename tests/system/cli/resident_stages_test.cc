@@ -51,6 +51,10 @@ int64_t total(const Json& memory) {
   return bytes;
 }
 
+void check_has(const std::string& text, const std::string& part) {
+  CHECK_MESSAGE(has(text, part), text);
+}
+
 }  // namespace
 
 TEST_CASE("stages that are gathered whole train to the bits of blocks that are gathered") {
@@ -134,40 +138,43 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
   };
-  auto has = [](const std::string& text, const std::string& part) {
-    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
-  };
   const Words steps = {"--schedule", "steps"}, blocks = {"dist.nproc=2", "dist.zero=3"};
-  has(output(llama, with(blocks, with({"train.global_batch_size=4"}, steps))),
+  check_has(
+      output(llama, with(blocks, with({"train.global_batch_size=4"}, steps))),
       "  rank 0: 0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) "
       "F(1) Release(1) Gather(head) F(head)\n"
       "  rank 0: 0B0: B(head) Reduce(head) Release(head) Gather(1) B(1) Reduce(1) Release(1) "
       "Gather(0) B(0) Reduce(0) Release(0) Gather(embed) B(embed) Reduce(embed)\n"
       "  rank 0: 0F1: F(embed) Release(embed) Gather(0) F(0) ");
-  has(output(llama, with(with(blocks, kOverlap), steps)),
-      "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
-  has(output(moe, with({"dist.nproc=2", "dist.ep=2"}, steps)),
+  check_has(output(llama, with(with(blocks, kOverlap), steps)),
+            "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
+  check_has(
+      output(moe, with({"dist.nproc=2", "dist.ep=2"}, steps)),
       "  rank 0: 0F0 0F1 0F2 and 1 more: F(embed) F(0) Dispatch(0) Experts(0) Combine(0) F(1) "
       "Dispatch(1) Experts(1) Combine(1) F(head)\n"
       "  rank 0: 0B0 0B1 0B2 and 1 more: B(head) Combine(1) Experts(1) Dispatch(1) B(1) ");
   const Words both = {"dist.nproc=4", "dist.pp=2", "dist.ep=2", "dist.zero=3"};
-  has(output(moe, with(both, steps)),
+  check_has(
+      output(moe, with(both, steps)),
       "  rank 1: 1F0: Gather(1) F(1) Dispatch(1) Experts(1) Combine(1) Release(1) Gather(head) "
       "F(head)\n");
   // Gradients: once, in the last R; with overlap, in the last backward that completes a bucket.
-  has(output(llama, with({"dist.nproc=2"}, steps)),
-      "  rank 0: 0R: Reduce(embed..head)\n"
-      "  rank 0: Reduce(embed..head): all-reduce of ");
+  check_has(output(llama, with({"dist.nproc=2"}, steps)),
+            "  rank 0: 0R: Reduce(embed..head)\n"
+            "  rank 0: Reduce(embed..head): all-reduce of ");
   const Words each = {"dist.nproc=2", "ddp.overlap_grad_reduce=true", "ddp.bucket_size=1"};
-  has(output(llama, with(each, steps)),
+  check_has(
+      output(llama, with(each, steps)),
       "  rank 0: 0B3: B(head) Reduce(head) B(1) Reduce(1) B(0) Reduce(0) B(embed) Reduce(embed)\n");
   const std::string built = output(llama, with(with(each, {"--memory"}), steps));
-  has(built, "  rank 0: 0B3: B(head) Reduce(head) Reduce(head #2) B(1) Reduce(1) Reduce(1 #2) ");
-  has(built, " over the 2 ranks of dp-cp");
-  has(output(llama, with(each, {"--schedule", "svg", "--gpu", "h100"})), "<title>0B3 Reduce(1), ");
+  check_has(built,
+            "  rank 0: 0B3: B(head) Reduce(head) Reduce(head #2) B(1) Reduce(1) Reduce(1 #2) ");
+  check_has(built, " over the 2 ranks of dp-cp");
+  check_has(output(llama, with(each, {"--schedule", "svg", "--gpu", "h100"})),
+            "<title>0B3 Reduce(1), ");
   std::string svg = output(moe, with(both, {"--schedule", "svg", "--gpu", "h100"}));
-  has(svg, "<title>1F0 Dispatch(1), ");
-  has(svg, "<title>1F0 Gather(1), ");
+  check_has(svg, "<title>1F0 Dispatch(1), ");
+  check_has(svg, "<title>1F0 Gather(1), ");
 }
 
 TEST_CASE("check says and draws what a step gathers") {
@@ -178,34 +185,31 @@ TEST_CASE("check says and draws what a step gathers") {
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
   };
-  auto has = [](const std::string& text, const std::string& part) {
-    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
-  };
   // Four micro-batches; forward and backward of each use four blocks of a rank, the last of which
   // stays where a forward follows a backward, or the reverse: three times.
-  has(output(with(kPp, resident(0))),
-      "parameters are gathered by block, 29 blocks per step and rank, at most 1 at once");
-  has(output(with(kPp, resident(1))),
-      "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
-  has(output(with(kInterleaved, resident(2))),
-      "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
-  has(output(with(with(kInterleaved, resident(1)), {"--schedule", "text"})),
-      "  rank 0: 0Gather 0F0 0SendX0 0F1 ");
+  check_has(output(with(kPp, resident(0))),
+            "parameters are gathered by block, 29 blocks per step and rank, at most 1 at once");
+  check_has(output(with(kPp, resident(1))),
+            "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
+  check_has(output(with(kInterleaved, resident(2))),
+            "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
+  check_has(output(with(with(kInterleaved, resident(1)), {"--schedule", "text"})),
+            "  rank 0: 0Gather 0F0 0SendX0 0F1 ");
   std::string two =
       output({"dist.nproc=2", "dist.zero=2", "train.global_batch_size=4", "--schedule", "text"});
-  has(two, "  rank 0: 0F0 0B0 0Scatter0 0F1 0B1 0Scatter1 0R\nrank 0 |F0B0  F1B1  |\n");
-  has(two, "collectives take no time here");
+  check_has(two, "  rank 0: 0F0 0B0 0Scatter0 0F1 0B1 0Scatter1 0R\nrank 0 |F0B0  F1B1  |\n");
+  check_has(two, "collectives take no time here");
   // 24 tokens: a block's gather takes 1/2 x 4 bytes x 12 operations per byte / 48 = half a forward,
   // and so does the reduction of its gradients in B.
   Words slow = {"dist.nproc=2", "train.global_batch_size=2",
                 "--schedule",   "text",
                 "--tflops",     "12",
                 "--link-gb",    "1000"};
-  has(output(with(slow, resident(1))), "rank 0 |=F0B0   |\n");
-  has(output(with(slow, resident(0))), "rank 0 |F0 B0    |\n");
-  has(output({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
-              "h100"}),
-      "<title>0Gather, 0.0 to ");
+  check_has(output(with(slow, resident(1))), "rank 0 |=F0B0   |\n");
+  check_has(output(with(slow, resident(0))), "rank 0 |F0 B0    |\n");
+  check_has(output({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg",
+                    "--gpu", "h100"}),
+            "<title>0Gather, 0.0 to ");
   // Tokens on their way to experts take time, and less where another micro-batch is computed.
   std::string moe = scratch.write(
       "moe.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
@@ -220,5 +224,5 @@ TEST_CASE("check says and draws what a step gathers") {
   CHECK(cli({"check", recipe, "--schedule", "png"}).status == 2);
   Outcome refused = cli({"check", recipe, "dist.nproc=2", "dist.resident_stages=1"});
   CHECK(refused.status == 10);
-  has(refused.err, "only dist.zero=3 gathers parameters");
+  check_has(refused.err, "only dist.zero=3 gathers parameters");
 }

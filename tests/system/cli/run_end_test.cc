@@ -17,10 +17,6 @@ Words command(const std::string& recipe, const fs::path& folder, const Words& wo
   return with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}, words);
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// The checkpoints of a run, by name.
 Words saved(const fs::path& folder) {
   Words out;

@@ -9,10 +9,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// The loss of each step that has a row, by step.
 std::map<int64_t, double> losses(const fs::path& folder) {
   std::map<int64_t, double> out;

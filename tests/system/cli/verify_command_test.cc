@@ -8,13 +8,7 @@
 using namespace mtrain::testing;
 using Json = nlohmann::json;
 
-namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("verify layouts compares, says how it went and certifies it") {
   Scratch scratch("mtrain-verify");

@@ -1,35 +1,24 @@
 // mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk
 // fails at any moment.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "../cli/shell.h"
 #include "data_files.h"
 #include "mtrain/data/indexed_file.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
 
-struct Outcome {
-  int status;  // of the process; 128 + signal when killed
-  std::string out, err;
-};
-
 Outcome run(const ScratchFolder& scratch, const std::string& arguments,
             const std::string& fault = {}, const std::string& input = "/dev/null") {
-  auto out = scratch / "stdout", err = scratch / "stderr";
-  std::string command = cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault,
-                            "' exec '", build_root().string(), "/bin/mtrain' ", arguments, " >'",
-                            out.string(), "' 2>'", err.string(), "' <'", input, "'");
-  int status = std::system(command.c_str());
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out),
-          read_file(err)};
+  return cli_in(scratch.path(), cat(arguments, " <'", input, "'"), "/nowhere",
+                {"MTRAIN_FAULT=" + fault});
 }
 
 constexpr int kKilled = 128 + 9;

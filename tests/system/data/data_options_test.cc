@@ -3,24 +3,13 @@
 
 #include <tuple>
 
-#include "../process.h"
+#include "../cli/shell.h"
 #include "data_files.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
-
-mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
-  return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '",
-                                build_root().string(), "/bin/mtrain' ", words)}});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// x.jsonl: three records, of 10, 11 and 12 tokens. x: a pair of three documents.
 void put_inputs(const ScratchFolder& scratch) {
@@ -29,7 +18,7 @@ void put_inputs(const ScratchFolder& scratch) {
       "{\"prompt\": \"00\", \"completion\": \"abcdefgh\"}\n"
       "{\"prompt\": \"000\", \"completion\": \"abcdefgh\"}\n");
   put(scratch / "x.txt", "one\ntwo\nthree\n");
-  auto done = mtrain_in(scratch, "data prepare -i x.txt -o x -t byte --split-on lines");
+  auto done = cli_in(scratch.path(), "data prepare -i x.txt -o x -t byte --split-on lines");
   REQUIRE_MESSAGE(done.status == 0, done.err);
 }
 
@@ -37,7 +26,7 @@ void put_inputs(const ScratchFolder& scratch) {
 void expect_refused(const ScratchFolder& scratch, const std::string& command,
                     const std::string& says) {
   CAPTURE(command);
-  auto refused = mtrain_in(scratch, command);
+  auto refused = cli_in(scratch.path(), command);
   CHECK(refused.status == 2);
   CHECK_MESSAGE(has(refused.err, says), refused.err);
   CHECK(refused.out.empty());
@@ -53,19 +42,19 @@ TEST_CASE("show refuses the options of records for a pair, and that of pairs for
                                     {"dataset.train_on=last", "dataset.train_on"}}) {
     expect_refused(scratch, cat("data show x -t byte ", words),
                    cat(name, " has no effect on the pair x"));
-    const auto records = mtrain_in(scratch, cat("data show x.jsonl -t byte ", words));
+    const auto records = cli_in(scratch.path(), cat("data show x.jsonl -t byte ", words));
     CHECK_MESSAGE(records.status == 0, records.err);
   }
   expect_refused(scratch, "data show x.jsonl -t byte --any-tokenizer",
                  "--any-tokenizer has no effect on records");
-  CHECK(mtrain_in(scratch, "data show x -t byte --any-tokenizer --ids -d 0 -n 2").status == 0);
+  CHECK(cli_in(scratch.path(), "data show x -t byte --any-tokenizer --ids -d 0 -n 2").status == 0);
 }
 
 TEST_CASE("pack refuses --force without files to write") {
   ScratchFolder scratch;
   put_inputs(scratch);
   expect_refused(scratch, "data pack x.jsonl -t byte --force", "--output");
-  CHECK(mtrain_in(scratch, "data pack x.jsonl -t byte --force -o p").status == 0);
+  CHECK(cli_in(scratch.path(), "data pack x.jsonl -t byte --force -o p").status == 0);
 }
 
 TEST_CASE("inspect and verify refuse a vocabulary without ids") {
@@ -74,8 +63,8 @@ TEST_CASE("inspect and verify refuse a vocabulary without ids") {
   for (const char* command : {"data inspect x --vocab-size ", "data verify x --vocab-size "}) {
     for (const char* size : {"0", "-1"})
       expect_refused(scratch, cat(command, size), "--vocab-size");
-    CHECK(mtrain_in(scratch, cat(command, 257)).status == 0);
-    CHECK(mtrain_in(scratch, cat(command, 1)).status == 11);  // reads the tokens
+    CHECK(cli_in(scratch.path(), cat(command, 257)).status == 0);
+    CHECK(cli_in(scratch.path(), cat(command, 1)).status == 11);  // reads the tokens
   }
 }
 
@@ -90,13 +79,14 @@ TEST_CASE("render refuses settings without a tokenizer, and --name where there i
   for (const char* setting : {"foo=3", "extra_ids=2"})
     expect_refused(scratch, cat("data render x.jsonl --template vicuna ", setting),
                    cat(setting, " is a setting of a tokenizer, but no tokenizer is given"));
-  CHECK(mtrain_in(scratch, "data render x.jsonl --template vicuna -t byte extra_ids=2").status ==
-        0);
+  CHECK(
+      cli_in(scratch.path(), "data render x.jsonl --template vicuna -t byte extra_ids=2").status ==
+      0);
   for (const char* name : {"vicuna", "t.jinja"})
     for (const char* which : {"other", "default"})
       expect_refused(scratch, cat("data render x.jsonl --template ", name, " --name ", which),
                      cat("--name has no effect on the chat template ", name));
-  auto other = mtrain_in(scratch, "data render x.jsonl --template several.json --name other");
+  auto other = cli_in(scratch.path(), "data render x.jsonl --template several.json --name other");
   CHECK_MESSAGE(has(other.out, R"("text":"ab")"), other.out, other.err);
 }
 
@@ -106,9 +96,9 @@ TEST_CASE("pack refuses dataset.packing=none") {
   expect_refused(scratch, "data pack x.jsonl -t byte dataset.packing=none -o p",
                  "dataset.packing=none: data pack packs the records");
   CHECK_FALSE(fs::exists(scratch / "p.idx"));
-  auto packed = mtrain_in(scratch, "data pack x.jsonl -t byte dataset.packing=offline");
+  auto packed = cli_in(scratch.path(), "data pack x.jsonl -t byte dataset.packing=offline");
   CHECK_MESSAGE(packed.status == 0, packed.err);
-  CHECK(mtrain_in(scratch, "data show x.jsonl -t byte dataset.packing=none").status == 0);
+  CHECK(cli_in(scratch.path(), "data show x.jsonl -t byte dataset.packing=none").status == 0);
 }
 
 TEST_CASE("show and pack refuse settings that name or divide other records than their file's") {
@@ -142,7 +132,7 @@ TEST_CASE(
   for (const char* fine :
        {"--split-on blank-lines --document-bytes 5", "--document-bytes 5", "--split-on lines",
         "--bad-lines skip --max-bad 5", "--bad-lines replace --max-bad 5", "--bad-lines refuse"})
-    CHECK_MESSAGE(mtrain_in(scratch, cat(command, "-f ", fine)).status == 0, fine);
+    CHECK_MESSAGE(cli_in(scratch.path(), cat(command, "-f ", fine)).status == 0, fine);
 }
 
 TEST_CASE("show and pack name their own option, or packed_length, where samples are too short") {
@@ -165,7 +155,7 @@ TEST_CASE("show and pack name their own option, or packed_length, where samples 
         {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=32", 10,
          "32 tokens do not fit in a sample of 16"}}) {
     CAPTURE(command);
-    auto refused = mtrain_in(scratch, command);
+    auto refused = cli_in(scratch.path(), command);
     CHECK(refused.status == status);
     CHECK_MESSAGE(has(refused.err, says), refused.err);
     CHECK_MESSAGE(!has(refused.err, "model.seq_length"), refused.err);

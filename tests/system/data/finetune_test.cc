@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "../process.h"
+#include "../cli/shell.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
@@ -18,16 +18,6 @@ using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
-
-mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
-  return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '",
-                                build_root().string(), "/bin/mtrain' ", words)}});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class Datasets {
  public:
@@ -85,11 +75,11 @@ TEST_CASE("a run whose validation has no data is refused before its first step")
       "16}\n"
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: 3}\n"
       "checkpoint: {interval: 1}\nlogger: {tensorboard: false}\n");
-  Outcome refused = mtrain_in(scratch, "train r.yaml run.dir=out");
+  Outcome refused = cli_in(scratch.path(), "train r.yaml run.dir=out");
   CHECK(refused.status == 11);
   CHECK_MESSAGE(has(refused.err, "the valid split of"), refused.err);
   CHECK_FALSE(has(refused.out, "step 1/3"));
-  Outcome without = mtrain_in(scratch, "train r.yaml run.dir=out validation.steps=0");
+  Outcome without = cli_in(scratch.path(), "train r.yaml run.dir=out validation.steps=0");
   CHECK_MESSAGE(without.status == 0, without.err);
 }
 
@@ -154,7 +144,7 @@ TEST_CASE("what does not fit or has no targets is truncated or left out, and rep
                                "\n" +
                                R"({"prompt": "00000000000000000000000000000", "completion": "y"})"
                                "\n");
-  auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
+  auto shown = cli_in(scratch.path(), "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
   CHECK_MESSAGE(
       has(shown.out,
@@ -164,14 +154,14 @@ TEST_CASE("what does not fit or has no targets is truncated or left out, and rep
           "17 tokens (first: x.jsonl:5)\n"),
       shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
-  shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
+  shown = cli_in(scratch.path(), "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   // Settings are read as a recipe's: commas belong to the text.
-  shown = mtrain_in(scratch,
-                    "data show x.jsonl -t byte -d 0 'dataset.columns={prompt: prompt}' "
-                    "dataset.template_name=a,b,c");
+  shown = cli_in(scratch.path(),
+                 "data show x.jsonl -t byte -d 0 'dataset.columns={prompt: prompt}' "
+                 "dataset.template_name=a,b,c");
   CHECK_MESSAGE(shown.status == 0, shown.err);
-  shown = mtrain_in(scratch, "data show x.jsonl -t byte -d 0 dataset.chat_template=vicuna");
+  shown = cli_in(scratch.path(), "data show x.jsonl -t byte -d 0 dataset.chat_template=vicuna");
   CHECK_MESSAGE(
       has(shown.err, "dataset.chat_template has no effect on x.jsonl (prompt_completion)"),
       shown.err);
@@ -212,7 +202,7 @@ TEST_CASE(
   put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
   for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
     CAPTURE(command);
-    Outcome warned = mtrain_in(scratch, command);
+    Outcome warned = cli_in(scratch.path(), command);
     CHECK(warned.status == 0);
     CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
     CHECK_MESSAGE(
@@ -229,19 +219,19 @@ TEST_CASE(
   }
   // Whole answers, or truncation of what is not trained on: no warning.
   put(scratch / "x.jsonl", record(3, 9) + record(4, 8));
-  CHECK_FALSE(has(mtrain_in(scratch, "check --data r.yaml").err, "warning"));
+  CHECK_FALSE(has(cli_in(scratch.path(), "check --data r.yaml").err, "warning"));
   put(scratch / "x.jsonl",
       R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
-  Outcome question = mtrain_in(scratch, "check --data r.yaml");
+  Outcome question = cli_in(scratch.path(), "check --data r.yaml");
   CHECK_MESSAGE(has(question.err, "1 truncated to 17 tokens\n"), question.err);
   CHECK_FALSE(has(question.err, "warning"));
   put(scratch / "x.jsonl", record(40, 2));
-  Outcome none = mtrain_in(scratch, "check --data r.yaml");
+  Outcome none = cli_in(scratch.path(), "check --data r.yaml");
   CHECK(none.status == 11);
   CHECK_MESSAGE(has(none.err, "nothing to train on is left"), none.err);
   CHECK_MESSAGE(has(none.err, "help: raise model.seq_length\n"), none.err);
   CHECK_FALSE(has(none.err, "too_long=drop"));  // which leaves nothing, either
-  none = mtrain_in(scratch, "check --data r.yaml dataset.too_long=drop");
+  none = cli_in(scratch.path(), "check --data r.yaml dataset.too_long=drop");
   CHECK_MESSAGE(has(none.err, "help: raise model.seq_length\n"), none.err);
 }
 
@@ -289,11 +279,11 @@ TEST_CASE("sft says what is wrong and what to do") {
   CHECK(datasets.make(scratch, "{path: chat.jsonl, chat_template: llama3, split: '1'}", 128)
             ->split(Split::train, 1)
             ->size() == 1);
-  auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=chatml");
+  auto shown = cli_in(scratch.path(), "data show chat.jsonl -t byte dataset.chat_template=chatml");
   CHECK_MESSAGE(has(shown.err,
                     "<|im_end|>, <|im_start|>, which the tokenizer does not have as single tokens"),
                 shown.err);
-  shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
+  shown = cli_in(scratch.path(), "data show chat.jsonl -t byte dataset.chat_template=vicuna");
   CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
   CHECK_FALSE(has(shown.err, "as single tokens"));
 }
@@ -326,7 +316,7 @@ TEST_CASE("data show and data pack check the rules between settings, as training
          {"error[rule one-chat-template] dataset.template_path", argument}}})
     for (const char* command : {"data show ", "data pack "}) {
       auto refused =
-          mtrain_in(scratch, cat(command, row.file, " -t byte --seq-length 16 ", row.settings));
+          cli_in(scratch.path(), cat(command, row.file, " -t byte --seq-length 16 ", row.settings));
       CHECK(refused.status == 10);
       for (const auto& part : row.says) CHECK_MESSAGE(has(refused.err, part), refused.err);
       CHECK_MESSAGE(has(refused.err, "1 error"), refused.err);
@@ -346,7 +336,8 @@ TEST_CASE("data show and data pack check the rules between settings, as training
         {"x.jsonl",
          "dataset.format=prompt_completion 'dataset.prompt=\"{instruction}\"'",
          {"warning[rule prompt-format] dataset.prompt"}}}) {
-    auto warned = mtrain_in(scratch, cat("data show ", row.file, " -t byte -d 0 ", row.settings));
+    auto warned =
+        cli_in(scratch.path(), cat("data show ", row.file, " -t byte -d 0 ", row.settings));
     CHECK_MESSAGE(warned.status == 0, warned.err);
     for (const auto& part : row.says) CHECK_MESSAGE(has(warned.err, part), warned.err);
     CHECK(has(warned.out, cat(row.file, ":1")));
@@ -358,7 +349,7 @@ TEST_CASE("data show and data pack check the rules between settings, as training
         "data show x.jsonl -t byte --dataset preference 'dataset.columns={chosen: completion, "
         "rejected: prompt}'",
         "data pack x.jsonl -t byte dataset.packed_length=8"}) {
-    auto quiet = mtrain_in(scratch, fine);
+    auto quiet = cli_in(scratch.path(), fine);
     CHECK_MESSAGE(!has(quiet.err, "rule "), quiet.err);
   }
 }
@@ -392,14 +383,14 @@ TEST_CASE("pack reports how well records fill samples") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", letters(20));
   auto json = nlohmann::json::parse(
-      mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --json").out);
+      cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --json").out);
   CHECK(json["records"] == 20);
   CHECK(json["tokens"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
   CHECK(json["packs"] == 7);    // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
   CHECK(json["fewest_packs"] == 7);
   CHECK(json["efficiency"].get<double>() == doctest::Approx(99.0 / (7 * 16)));
   CHECK(json["efficiency_unpacked"].get<double>() == doctest::Approx(99.0 / (20 * 16)));
-  auto text = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16");
+  auto text = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16");
   CHECK(
       has(text.out,
           "20 records in 7 packs of 16 tokens, up to 3 in one (the minimum for any packing is 7)"));
@@ -422,7 +413,8 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   CHECK(sample.starts == std::vector<int32_t>{0, 4, 7});
   CHECK(std::vector<int32_t>(targets.begin(), targets.begin() + 8) ==
         std::vector<int32_t>{-1, 'a', 'b', 256, -1, 'c', 256, -1});
-  auto shown = mtrain_in(scratch, "data show p.jsonl -t byte --dataset preference --seq-length 16");
+  auto shown =
+      cli_in(scratch.path(), "data show p.jsonl -t byte --dataset preference --seq-length 16");
   CHECK(has(shown.out,
             "p.jsonl (pairs): 1 of 2 records; 1 left out for having more than 16 tokens\n"
             "p.jsonl:1, chosen, 5 tokens, 3 trained on:\n0|0|[a]|[b]|[<|endoftext|>]\n"
@@ -431,7 +423,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
       "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", "
       "\"completion\": \"b\", \"label\": "
       "false}\n");
-  shown = mtrain_in(scratch, "data show k.jsonl -t byte --dataset preference");
+  shown = cli_in(scratch.path(), "data show k.jsonl -t byte --dataset preference");
   CHECK(has(shown.out,
             "k.jsonl (labels): 2 of 2 records, 1 of them good\nk.jsonl:1, good, 3 tokens, 2 "
             "trained on:\n0|[a]|[<|endoftext|>]\n"));
@@ -440,7 +432,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
       "16}\n"
       "dataset: {type: preference, path: p.jsonl}\ntrain: {steps: 1}\n");
   for (const char* command : {"r.yaml run.dir=r", "check r.yaml --data"}) {
-    auto refused = mtrain_in(scratch, command);
+    auto refused = cli_in(scratch.path(), command);
     CHECK(refused.status == 10);
     CHECK_MESSAGE(has(refused.err,
                       "preference has samples for the objective preferences between answers, but "
@@ -463,7 +455,7 @@ TEST_CASE(
       "fp32}\noptimizer: adamw\ntokenizer: "
       "byte\n");
   auto losses = [&](const std::string& words) {
-    auto done = mtrain_in(scratch, cat("r.yaml -q ", words));
+    auto done = cli_in(scratch.path(), cat("r.yaml -q ", words));
     REQUIRE_MESSAGE(done.status == 0, done.err);
     std::string folder = words.substr(words.find("run.dir=") + 8);
     std::vector<double> out;

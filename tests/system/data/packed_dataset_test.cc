@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "../process.h"
+#include "../cli/shell.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
@@ -16,16 +16,6 @@ using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
-
-Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words,
-                  const std::string& fault = "") {
-  std::vector<std::string> environment;
-  if (!fault.empty()) environment.push_back("MTRAIN_FAULT=" + fault);
-  return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '",
-                                build_root().string(), "/bin/mtrain' ", words)},
-              .environment = environment});
-}
 
 class Datasets {
  public:
@@ -90,8 +80,8 @@ TEST_CASE("packs from disk train as the same records packed in memory") {
                                                    setting.substr(setting.find('=') + 1));
     CAPTURE(words);
     for (const char* file : {"x", "v"}) {
-      auto done = mtrain_in(
-          scratch,
+      auto done = cli_in(
+          scratch.path(),
           cat("data pack ", file, ".jsonl -t byte --seq-length 16 --force -o ", file, words));
       REQUIRE_MESSAGE(done.status == 0, done.err);
     }
@@ -125,12 +115,12 @@ TEST_CASE("data pack counts packs that are shorter than samples by their own len
   for (int i = 0; i < 5; ++i) five += "{\"prompt\": \"000\", \"completion\": \"a\"}\n";
   put(scratch / "x.jsonl", five);
   const std::string words = "data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=8";
-  const std::string text = mtrain_in(scratch, words).out;
+  const std::string text = cli_in(scratch.path(), words).out;
   CHECK_MESSAGE(
       text.find("5 records in 3 packs of 8 tokens, up to 2 in one (the minimum for any "
                 "packing is 3)\nsamples have 16 tokens\ntokens used: 41.7 %") != std::string::npos,
       text);
-  const auto json = nlohmann::json::parse(mtrain_in(scratch, words + " --json").out);
+  const auto json = nlohmann::json::parse(cli_in(scratch.path(), words + " --json").out);
   CHECK(json["packed_length"] == 8);
   CHECK(json["packs"] == 3);
   CHECK(json["fewest_packs"] == 3);
@@ -144,7 +134,7 @@ TEST_CASE("the help for records that are too long names the setting that limits 
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1', packing: offline}\n"
       "train: {steps: 1}\nvalidation: {steps: 0}\n");
   const auto says = [&](const std::string& settings) {
-    return mtrain_in(scratch, "check --data r.yaml dataset.packed_length=" + settings).err;
+    return cli_in(scratch.path(), "check --data r.yaml dataset.packed_length=" + settings).err;
   };
   const std::string three = "{\"prompt\": \"000\", \"completion\": \"a\"}\n",
                     ten = "{\"prompt\": \"000\", \"completion\": \"aaaaaaaaaa\"}\n";
@@ -170,17 +160,17 @@ TEST_CASE("packs of other settings are refused by name") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", records(20));
-  auto done = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --output x");
+  auto done = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") !=
                     std::string::npos,
                 done.out);
-  done =
-      mtrain_in(scratch, "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
+  done = cli_in(scratch.path(),
+                "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
   CHECK_MESSAGE(
       done.out.find("dataset.path=y 'dataset.columns={prompt: prompt}'\n") != std::string::npos,
       done.out, done.err);
-  done = mtrain_in(scratch, "data pack x.jsonl -t byte --dataset preference");
+  done = cli_in(scratch.path(), "data pack x.jsonl -t byte --dataset preference");
   CHECK_MESSAGE(done.status == 2, done.out, done.err);
   datasets.make(scratch, "path: x");
   expect_error(ErrorClass::config, {"x was packed", "another tokenizer", "3 extra"},
@@ -190,7 +180,7 @@ TEST_CASE("packs of other settings are refused by name") {
                [&] { datasets.make(scratch, "path: x", 32); });
   expect_error(ErrorClass::config, {"train_on assistant", "train_on last"},
                [&] { datasets.make(scratch, "{path: x, train_on: last}"); });
-  auto again = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --output x");
+  auto again = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
   CHECK(again.status == 18);
   CHECK_MESSAGE(again.err.find("exists already") != std::string::npos, again.err);
   put(scratch / "x.jsonl", records(21));
@@ -205,8 +195,8 @@ TEST_CASE(
   Datasets datasets;
   put(scratch / "x.jsonl", records(20));
   auto pack = [&](const std::string& words) {
-    auto done =
-        mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --force --output x" + words);
+    auto done = cli_in(scratch.path(),
+                       "data pack x.jsonl -t byte --seq-length 16 --force --output x" + words);
     REQUIRE_MESSAGE(done.status == 0, done.err);
   };
   pack(" dataset.packed_length=12 dataset.too_long=drop");
@@ -269,10 +259,11 @@ TEST_CASE(
         std::string old;
         if (force) {  // other packs are there
           put(scratch / "x.jsonl", records(7, 50));
-          REQUIRE(mtrain_in(scratch, words).status == 0);
+          REQUIRE(cli_in(scratch.path(), words).status == 0);
         }
         put(scratch / "x.jsonl", records(20));
-        const Outcome stopped = mtrain_in(scratch, words, cat(site, ":", visit, ":kill"));
+        const Outcome stopped = cli_in(scratch.path(), words, "/nowhere",
+                                       {cat("MTRAIN_FAULT=", site, ":", visit, ":kill")});
         if (stopped.status == 0) continue;  // not so many visits
         ++killed;
         auto now = [&] {
@@ -286,7 +277,7 @@ TEST_CASE(
         else
           CHECK(now() == wanted);
         if (!fs::exists(scratch / "x.idx") || force) {
-          const Outcome second = mtrain_in(scratch, words);
+          const Outcome second = cli_in(scratch.path(), words);
           REQUIRE_MESSAGE(second.status == 0, second.err);
         }
         CHECK(now() == wanted);

@@ -1,24 +1,13 @@
 // The commands of `mtrain data` on packs, which are a .bin/.idx pair with files of their own.
 #include <doctest/doctest.h>
 
-#include "../process.h"
+#include "../cli/shell.h"
 #include "data_files.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
-
-mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
-  return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '",
-                                build_root().string(), "/bin/mtrain' ", words)}});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Writes the packs at `prefix` by the tokenizer byte with these settings.
 void pack(const ScratchFolder& scratch, const std::string& prefix,
@@ -27,8 +16,8 @@ void pack(const ScratchFolder& scratch, const std::string& prefix,
       "{\"prompt\": \"0\", \"completion\": \"abcdefgh\"}\n"
       "{\"prompt\": \"00\", \"completion\": \"abcdefgh\"}\n"
       "{\"prompt\": \"000\", \"completion\": \"abcdefgh\"}\n");
-  auto done = mtrain_in(
-      scratch, cat("data pack x.jsonl --seq-length 16 --force -o ", prefix, " -t byte ", settings));
+  auto done = cli_in(scratch.path(), cat("data pack x.jsonl --seq-length 16 --force -o ", prefix,
+                                         " -t byte ", settings));
   REQUIRE_MESSAGE(done.status == 0, done.err);
 }
 
@@ -39,32 +28,32 @@ TEST_CASE("show and verify refuse packs under another tokenizer than the one tha
   pack(scratch, "p", "extra_ids=2");
   for (const std::string command : {"data show p", "data verify p"}) {
     CAPTURE(command);
-    auto same = mtrain_in(scratch, command + " -t byte extra_ids=2");
+    auto same = cli_in(scratch.path(), command + " -t byte extra_ids=2");
     CHECK_MESSAGE(same.status == 0, same.err);
     for (const std::string other : {" -t byte", " -t byte extra_ids=3"}) {
-      auto refused = mtrain_in(scratch, command + other);
+      auto refused = cli_in(scratch.path(), command + other);
       CHECK(refused.status == 11);
       for (const char* part : {"p was prepared with another tokenizer", "2 extra",
                                "choose that tokenizer", "--any-tokenizer"})
         CHECK_MESSAGE(has(refused.err, part), refused.err);
-      auto accepted = mtrain_in(scratch, command + other + " --any-tokenizer");
+      auto accepted = cli_in(scratch.path(), command + other + " --any-tokenizer");
       CHECK_MESSAGE(accepted.status == 0, accepted.err);
     }
   }
   // Packs that replace a pair replace its record.
   put(scratch / "x.txt", "text");
-  REQUIRE(mtrain_in(scratch, "data prepare -i x.txt -o p -t byte --force").status == 0);
-  CHECK(mtrain_in(scratch, "data verify p -t byte").status == 0);
+  REQUIRE(cli_in(scratch.path(), "data prepare -i x.txt -o p -t byte --force").status == 0);
+  CHECK(cli_in(scratch.path(), "data verify p -t byte").status == 0);
   pack(scratch, "p", "extra_ids=2");
   CHECK_FALSE(fs::exists(scratch / "p.tokenizer.json"));
-  CHECK(mtrain_in(scratch, "data verify p -t byte").status == 11);
+  CHECK(cli_in(scratch.path(), "data verify p -t byte").status == 11);
 }
 
 TEST_CASE("verify reads all files of packs") {
   ScratchFolder scratch;
   pack(scratch, "p");
   const auto valid = [&](const std::string& prefix, const char* more = "") {
-    auto done = mtrain_in(scratch, cat("data verify ", prefix, more));
+    auto done = cli_in(scratch.path(), cat("data verify ", prefix, more));
     CHECK_MESSAGE(done.status == 0, done.err);
     CHECK(has(done.out, cat(prefix, ": valid")));
   };
@@ -78,18 +67,18 @@ TEST_CASE("verify reads all files of packs") {
     std::string bad = whole;
     bad[0] = static_cast<char>(bad[0] ^ 1);
     put(path, bad);
-    auto damaged = mtrain_in(scratch, "data verify p");
+    auto damaged = cli_in(scratch.path(), "data verify p");
     CHECK(damaged.status == 11);
     CHECK_MESSAGE(has(damaged.err, "p."), damaged.err);
     CHECK(damaged.out.empty());
     put(path, whole);
   }
   fs::rename(scratch / "p.learnt.bin", scratch / "kept");
-  auto partial = mtrain_in(scratch, "data verify p");
+  auto partial = cli_in(scratch.path(), "data verify p");
   CHECK(partial.status == 11);
   CHECK_MESSAGE(has(partial.err, "p.learnt.bin does not exist"), partial.err);
   fs::rename(scratch / "kept", scratch / "p.learnt.bin");
-  auto small = mtrain_in(scratch, "data verify p --vocab-size 100");
+  auto small = cli_in(scratch.path(), "data verify p --vocab-size 100");
   CHECK(small.status == 11);
   CHECK_MESSAGE(has(small.err, "outside the vocabulary of 100"), small.err);
 }
@@ -98,9 +87,9 @@ TEST_CASE("merge refuses packs by name") {
   ScratchFolder scratch;
   pack(scratch, "p");
   put(scratch / "x.txt", "text");
-  REQUIRE(mtrain_in(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
+  REQUIRE(cli_in(scratch.path(), "data prepare -i x.txt -o x -t byte").status == 0);
   for (const char* inputs : {"p p", "x p", "p x --any-tokenizer"}) {
-    auto refused = mtrain_in(scratch, cat("data merge ", inputs, " -o o"));
+    auto refused = cli_in(scratch.path(), cat("data merge ", inputs, " -o o"));
     CHECK(refused.status == 11);
     CHECK_MESSAGE(has(refused.err, "p has packed records, which are not merged"), refused.err);
     CHECK_FALSE(fs::exists(scratch / "o.idx"));
@@ -111,10 +100,10 @@ TEST_CASE("pack and merge create the folder of their output, as prepare does") {
   ScratchFolder scratch;
   pack(scratch, "new/folder/p");
   CHECK(fs::exists(scratch / "new/folder/p.packed.json"));
-  CHECK(mtrain_in(scratch, "data verify new/folder/p").status == 0);
+  CHECK(cli_in(scratch.path(), "data verify new/folder/p").status == 0);
   put(scratch / "x.txt", "text");
-  REQUIRE(mtrain_in(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
-  auto merged = mtrain_in(scratch, "data merge x x -o other/folder/xx");
+  REQUIRE(cli_in(scratch.path(), "data prepare -i x.txt -o x -t byte").status == 0);
+  auto merged = cli_in(scratch.path(), "data merge x x -o other/folder/xx");
   CHECK_MESSAGE(merged.status == 0, merged.err);
   CHECK(fs::exists(scratch / "other/folder/xx.idx"));
 }

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "../process.h"
+#include "../cli/shell.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
@@ -109,12 +109,6 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
       text.push_back(*at);
   }
   return text;
-}
-
-Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
-  return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '",
-                                build_root().string(), "/bin/mtrain' ", words)}});
 }
 
 }  // namespace
@@ -276,7 +270,7 @@ TEST_CASE(
       "1e-2}\n"
       "logger: {tensorboard: false}\n");
   auto losses = [&](const std::string& words, const std::string& folder) {
-    auto done = mtrain_in(spans.scratch, cat("r.yaml -q run.dir=", folder, " ", words));
+    auto done = cli_in(spans.scratch.path(), cat("r.yaml -q run.dir=", folder, " ", words));
     REQUIRE_MESSAGE(done.status == 0, done.err);
     std::vector<double> out;
     std::istringstream lines(read_file(spans.scratch / folder / "metrics.jsonl"));

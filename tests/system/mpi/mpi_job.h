@@ -30,10 +30,6 @@ inline std::optional<std::string> mpirun() {
     }                                                              \
   } while (false)
 
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Processes with `mark` among their words that are rank `rank` of a job; of any rank, and of none,
 /// for -1.
 inline std::vector<pid_t> processes(const std::string& mark, int rank = -1) {

@@ -12,15 +12,12 @@
 
 using namespace mtrain;
 using testing::cli;
+using testing::has;
 using testing::Outcome;
 
 namespace {
 
 const fs::path kFixtures = testing::build_root() / "tests/plugins";
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -90,9 +90,11 @@ TEST_CASE("the example plugins train in every layout as on one rank") {
       {"dist.nproc=4", "dist.tp=4"},  // two ranks share a key head
       {"dist.nproc=2", "dist.tp=2", "dist.sp=true", "comm_overlap.tp=true",
        "model.recompute=selective", "model.recompute_modules=[layernorm]"},
+      {"dist.nproc=4", "dist.tp=4", "dist.sp=true", "comm_overlap.tp=true"},
       {"dist.nproc=2", "dist.zero=1"},
       {"dist.nproc=2", "dist.zero=3"},
       {"dist.nproc=2", "dist.pp=2"},
+      {"dist.nproc=2", "dist.pp=2", "dist.first_stage_layers=1"},
   };
   for (const Words& layout : layouts) {
     const std::string words = text(layout);
@@ -154,6 +156,7 @@ TEST_CASE("rules and the memory plan know the sizes of the example model") {
       {{"dist.nproc=3", "dist.tp=3"}, {"tp-divides-heads", "model.query_heads (4)"}},
       {{"dist.nproc=3", "dist.pp=3"}, {"layers-per-stage", "4 blocks"}},
       {{"model.key_heads=3"}, {"kv-heads-divide-heads", "model.key_heads"}},
+      {{"offload.layers=4"}, {"offload-layers", "not below model.depth (4)", "offload.layers=3"}},
       {{"dataset.id_bytes=5"}, {"dataset.id_bytes"}},
   };
   for (const Row& row : rows) {
@@ -173,6 +176,13 @@ TEST_CASE("rules and the memory plan know the sizes of the example model") {
     CHECK(figures["planned_memory"]["uses"] == figures["tensor_memory"]["uses"]);
     CHECK(figures["planned_memory"]["uses"]["parameters"].get<int64_t>() == 4 * parameters(depth));
   }
+}
+
+TEST_CASE("the layouts of the example model are verified") {
+  const Examples& e = examples();
+  Outcome out = e.mtrain({"verify", "layouts", (e.folder / "recipes/gemma_like.yaml").string(),
+                          "--ranks", "2", "--steps", "2", "--only", "pp2"});
+  CHECK_MESSAGE(out.status == 0, out.out, out.err);
 }
 
 TEST_CASE("the example dataset names what is wrong with a file") {

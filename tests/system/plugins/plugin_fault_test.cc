@@ -7,6 +7,7 @@
 #include "roots.h"
 
 using namespace mtrain;
+using testing::has;
 using testing::Outcome;
 using testing::Scratch;
 
@@ -19,10 +20,6 @@ constexpr bool kSanitized = false;
 #endif
 
 const std::string kFixtures = (testing::build_root() / "tests/plugins").string();
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A short training with a component that fails.
 Outcome train(const Scratch& folder, const std::string& section, const std::string& fault,

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/tree.h"
@@ -25,6 +26,7 @@
 #include "widget.h"
 
 using namespace mtrain;
+using testing::has;
 using namespace mtrain::fixtures;
 
 namespace {
@@ -40,10 +42,6 @@ Error error_of(const std::function<void()>& act) {
   }
   FAIL("nothing was thrown");
   return {ErrorClass::bug, ""};
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 Node section(const std::string& key, Node value) {

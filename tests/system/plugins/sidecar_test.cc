@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
@@ -13,6 +14,7 @@
 #include "scratch_folder.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -26,10 +28,6 @@ Error error_of(const std::function<void()>& act) {
   }
   FAIL("nothing was thrown");
   return {ErrorClass::bug, ""};
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

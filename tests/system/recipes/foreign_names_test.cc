@@ -14,6 +14,7 @@
 #include "roots.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -43,10 +44,6 @@ std::string help_for(const std::string& setting) {
   for (const auto& fault : report.diagnostics())
     if (fault.code == "unknown-key" && fault.path == setting) return fault.help;
   return "no error";
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

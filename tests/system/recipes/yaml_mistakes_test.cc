@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "has.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/meant_values.h"
 #include "mtrain/plugin/plugin_host.h"
@@ -11,6 +12,7 @@
 #include "roots.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -231,9 +233,6 @@ TEST_CASE("files that are no recipes") {
     const Report report = report_of(text);
     CHECK_MESSAGE(report.errors() == 1, report.text());
     return report.text();
-  };
-  auto has = [](const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
   };
   CHECK(has(only("# mtrain\n\nTrains models.\n\nRun `cmake`:\n\n    cmake --build x\n\n| a | b "
                  "|\n|---|---|\n"),

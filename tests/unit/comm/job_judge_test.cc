@@ -4,14 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include "has.h"
+
 namespace mtrain {
 namespace {
 
 using namespace std::chrono_literals;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using testing::has;
 
 /// Ranks that say what a test makes them say, every 100 ms.
 struct Job {
@@ -66,11 +65,11 @@ TEST_CASE("judge: a lost rank is dead, named with its machine and what all were 
   CHECK(took >= 0.15);
   CHECK(took <= 0.3);
   CHECK(job.found.ranks == std::vector<int>{2});
-  CHECK(contains(job.found.message, "rank 2 on b has died"));
-  CHECK(contains(job.found.message, "ranks 0-1 on a: 17 steps done, in barrier (#7 of group 'g')"));
-  CHECK(contains(job.found.message,
-                 "rank 2 on b, when last heard of: 16 steps done, computing before any call"));
-  CHECK(contains(job.found.message, "rank 3 on b: 17 steps done, in barrier"));
+  CHECK(has(job.found.message, "rank 2 on b has died"));
+  CHECK(has(job.found.message, "ranks 0-1 on a: 17 steps done, in barrier (#7 of group 'g')"));
+  CHECK(has(job.found.message,
+            "rank 2 on b, when last heard of: 16 steps done, computing before any call"));
+  CHECK(has(job.found.message, "rank 3 on b: 17 steps done, in barrier"));
 }
 
 TEST_CASE("judge: a rank that has said farewell is not dead") {
@@ -95,7 +94,7 @@ TEST_CASE(
     CHECK(took > 2.5);
     CHECK(took < 4);
     CHECK(job.found.ranks == std::vector<int>{1});
-    CHECK(contains(job.found.message, "rank 1 on a has sent no heartbeat for 3."));
+    CHECK(has(job.found.message, "rank 1 on a has sent no heartbeat for 3."));
   }
 }
 
@@ -118,7 +117,7 @@ TEST_CASE("judge: who computes on while others wait is stuck after 5 s or three 
       CHECK(took > limit - 1.5);
       CHECK(took < limit - 0.5);
       CHECK(job.found.ranks == std::vector<int>{1});
-      CHECK(contains(job.found.message, "rank 1 on a has not reached its next call for"));
+      CHECK(has(job.found.message, "rank 1 on a has not reached its next call for"));
     }
 }
 
@@ -132,7 +131,7 @@ TEST_CASE(
   std::snprintf(saving.rank(0).doing, sizeof(saving.rank(0).doing), "saving a checkpoint");
   CHECK(saving.until_found(58s) == -1);
   CHECK(saving.until_found(5s) > 0);  // the time limit holds all the same
-  CHECK(contains(saving.found.message, "30 steps done, saving a checkpoint, computing"));
+  CHECK(has(saving.found.message, "30 steps done, saving a checkpoint, computing"));
 
   Job early(2, true, {5s, 1min});
   early.wait(0, 2);
@@ -152,7 +151,7 @@ TEST_CASE("judge: ranks that wait for each other, and for one that has ended") {
   for (int r = 0; r < 3; ++r) circle.wait(r, 30);
   CHECK(circle.until_found(60s) > 3.5);
   CHECK(circle.found.ranks.empty());
-  CHECK(contains(circle.found.message, "all ranks have waited for each other"));
+  CHECK(has(circle.found.message, "all ranks have waited for each other"));
 
   Job moving(2);  // a transfer that takes long is no circle
   moving.wait(0, 30);
@@ -167,7 +166,7 @@ TEST_CASE("judge: ranks that wait for each other, and for one that has ended") {
   over.compute(1, 30);
   over.rank(1).ended = true;
   CHECK(over.until_found(60s) > 3.5);
-  CHECK(contains(over.found.message, "rank 1 on a has ended, and others wait for it"));
+  CHECK(has(over.found.message, "rank 1 on a has ended, and others wait for it"));
 }
 
 TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not for one slow step") {
@@ -190,11 +189,11 @@ TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not f
   CHECK(steps(1, {0.1, 0.1, 0.15}).empty());
   CHECK(steps(20, {0.1, 0.1, 0.1}).empty());
   std::string reported = steps(20, {0.1, 0.1, 0.2});
-  CHECK(contains(reported, "rank 2 on b is slow"));
-  CHECK(contains(reported, "times as long as that of the others"));
+  CHECK(has(reported, "rank 2 on b is slow"));
+  CHECK(has(reported, "times as long as that of the others"));
   CHECK(steps(100, {0.1, 0.1, 0.2}).empty());
   CHECK(steps(40, {0.1, 0.1, 0.1}).empty());
-  CHECK(contains(steps(20, {0.1, 0.1, 0.2}), "rank 2 on b is slow"));
+  CHECK(has(steps(20, {0.1, 0.1, 0.2}), "rank 2 on b is slow"));
   CHECK(steps(40, {0.001, 0.001, 0.002}).empty());  // a millisecond is no news
 }
 
@@ -205,7 +204,7 @@ TEST_CASE("activity: what a rank reports of itself") {
   CommCall call{.kind = CommKind::all_reduce, .dtype = DType::f32, .count = 8};
   activity.begin_wait(call, 3, "a group with a name that is longer than what is kept of it");
   RankStatus s = activity.status();
-  CHECK(contains(describe(s.waits), "all_reduce sum of 8 fp32 (#3 of group 'a group with a name"));
+  CHECK(has(describe(s.waits), "all_reduce sum of 8 fp32 (#3 of group 'a group with a name"));
   uint64_t before = s.progress;
   activity.end_wait();
   activity.finished(call, 3, "tp");

@@ -8,10 +8,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "has.h"
+
 namespace mtrain {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::has;
 
 std::string caught(ErrorClass wanted, const std::function<void()>& fn) {
   try {
@@ -22,10 +25,6 @@ std::string caught(ErrorClass wanted, const std::function<void()>& fn) {
   }
   return "";
 }
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE(
     "run_ranks: the error of the rank that failed first is thrown, and the others are released") {
   std::atomic<int> released{0};
@@ -36,8 +35,8 @@ TEST_CASE(
       for (;;) comm.all_reduce_value(1.0f);
     } catch (const Error& e) {
       CHECK(e.error_class() == ErrorClass::peer);
-      CHECK(contains(e.message(), "rank 2 failed: "));
-      CHECK(contains(e.message(), "the file ends early"));
+      CHECK(has(e.message(), "rank 2 failed: "));
+      CHECK(has(e.message(), "the file ends early"));
       ++released;
       throw;
     }
@@ -69,8 +68,8 @@ TEST_CASE("run_ranks: nobody waits for a rank that has ended") {
       comm.all_reduce_value(1);
     });
   });
-  CHECK(contains(message, "rank 1 has ended and will not reach all_reduce"));
-  CHECK(contains(message, "its last call was barrier #1 of group 'world'"));
+  CHECK(has(message, "rank 1 has ended and will not reach all_reduce"));
+  CHECK(has(message, "its last call was barrier #1 of group 'world'"));
 }
 
 TEST_CASE("run_ranks: a barrier orders memory") {
@@ -140,8 +139,8 @@ TEST_CASE("self: a failed job of one rank stays failed") {
   CHECK(comm->split(-1, 0) == nullptr);
   group->abort("no memory");
   group->abort("later");
-  CHECK(contains(caught(ErrorClass::peer, [&] { comm->barrier(); }),
-                 "rank 0 failed: no memory; rank 0 was in barrier"));
+  CHECK(has(caught(ErrorClass::peer, [&] { comm->barrier(); }),
+            "rank 0 failed: no memory; rank 0 was in barrier"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <future>
 #include <thread>
 
+#include "has.h"
 #include "mtrain/comm/job_watch.h"
 #include "mtrain/comm/thread_world.h"
 
@@ -16,14 +17,12 @@ namespace mtrain {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::has;
 // Within this time a healthy rank comes to run, however busy the machine is. Tests that wait for a
 // death wait for most of it, and sleep meanwhile; how long exactly what takes is tested with a
 // clock of its own, in job_judge_test.cc.
 constexpr auto kSilence = 8s;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 void some_steps(Communicator& comm, int count) {
   for (int i = 1; i <= count; ++i) {
     comm.all_reduce_value(1.0f);
@@ -56,27 +55,26 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
                   Error);
   std::string message = given_up.get_future().get();
   INFO(message);
-  CHECK(contains(message, "rank 1 on "));
-  CHECK(contains(message, "has not reached its next call"));
-  CHECK(contains(message, "ranks 0, 2 on "));
-  CHECK(contains(message, "30 steps done, in barrier (#31 of group 'world')"));
-  CHECK(contains(message,
-                 "30 steps done, computing after all_reduce sum of 1 fp32 (#30 of group 'world')"));
+  CHECK(has(message, "rank 1 on "));
+  CHECK(has(message, "has not reached its next call"));
+  CHECK(has(message, "ranks 0, 2 on "));
+  CHECK(has(message, "30 steps done, in barrier (#31 of group 'world')"));
+  CHECK(has(message,
+            "30 steps done, computing after all_reduce sum of 1 fp32 (#30 of group 'world')"));
 }
 
 TEST_CASE("watch: a thread that throws ends the job also when another one computes on") {
   std::atomic<bool> release{false};
   std::atomic<int> status{0};
-  CommContext context{
-      .timeout = 10min,
-      .watch = {.silence = 1s,
-                .give_up =
-                    [&](const Error& e, bool) {
-                      CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
-                      status = e.exit_status();
-                      release = true;
-                    },
-                .note = {}}};
+  CommContext context{.timeout = 10min,
+                      .watch = {.silence = 1s,
+                                .give_up =
+                                    [&](const Error& e, bool) {
+                                      CHECK(has(e.message(), "rank 2 failed: the file ends early"));
+                                      status = e.exit_status();
+                                      release = true;
+                                    },
+                                .note = {}}};
   CHECK_THROWS_WITH_AS(run_ranks(
                            3,
                            [&](Communicator& comm) {
@@ -146,9 +144,9 @@ TEST_CASE("watch: a stuck rank is reported to all processes") {
   for (int r = 0; r < 3; ++r) {
     std::string message = job.failure(r);
     INFO(message);
-    CHECK(contains(message, "rank 1 on host1 has not reached its next call"));
-    CHECK(contains(message, "rank 2 on host0: 20 steps done, in barrier (#4 of group 'dp')") ==
-          contains(message, "rank 0 on host0: 20 steps done, in barrier (#4 of group 'dp')"));
+    CHECK(has(message, "rank 1 on host1 has not reached its next call"));
+    CHECK(has(message, "rank 2 on host0: 20 steps done, in barrier (#4 of group 'dp')") ==
+          has(message, "rank 0 on host0: 20 steps done, in barrier (#4 of group 'dp')"));
   }
 }
 
@@ -196,7 +194,7 @@ TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
                 CommContext{.timeout = 1min, .watch = {.silence = 1s, .give_up = {}, .note = {}}});
   std::string reason;
   CHECK_FALSE(lone.connect("1 word 127.0.0.1", reason));  // nobody listens at port 1
-  CHECK(contains(reason, "127.0.0.1: "));
+  CHECK(has(reason, "127.0.0.1: "));
   CHECK_FALSE(lone.connect("", reason));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
@@ -12,6 +13,7 @@
 #include "mtrain/config/yaml_write.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -79,10 +81,6 @@ std::string fault(const std::string& yaml) {
     CHECK(error.error_class() == ErrorClass::config);
     return error.what();
   }
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -194,10 +192,10 @@ TEST_CASE("a value of the wrong kind is refused with its place and its fix") {
     CAPTURE(row.yaml);
     std::string text = fault<Everything>(row.yaml);
     CAPTURE(text);
-    CHECK(contains(text, cat("error[", row.code, "]")));
-    CHECK(contains(text, row.words));
-    CHECK(contains(text, "--> r.yaml:"));
-    CHECK(contains(text, "1 error"));
+    CHECK(has(text, cat("error[", row.code, "]")));
+    CHECK(has(text, row.words));
+    CHECK(has(text, "--> r.yaml:"));
+    CHECK(has(text, "1 error"));
     size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
     CHECK(lines <= 6);
   }
@@ -267,23 +265,23 @@ TEST_CASE("a value as another language, country or habit writes it is answered w
     if (row.help[0] == 0)
       CHECK(text.empty());
     else
-      CHECK(contains(text, row.help));
+      CHECK(has(text, row.help));
   }
-  CHECK(contains(fault<Everything>("count: on"),
-                 "note: a count"));  // what it is, where nothing better is known
+  CHECK(has(fault<Everything>("count: on"),
+            "note: a count"));  // what it is, where nothing better is known
 }
 
 TEST_CASE("a required setting is asked for with an example") {
   std::string text = fault<Needy>("");
-  CHECK(contains(text, "error[missing] path: must be given: string"));
-  CHECK(contains(text, "training data"));
-  CHECK(contains(text, "path=data/train.jsonl"));
-  CHECK(contains(fault<Needy>("path: ???"), "r.yaml:1:7"));
+  CHECK(has(text, "error[missing] path: must be given: string"));
+  CHECK(has(text, "training data"));
+  CHECK(has(text, "path=data/train.jsonl"));
+  CHECK(has(fault<Needy>("path: ???"), "r.yaml:1:7"));
   CHECK(fault<Needy>("path: x").empty());
 }
 
 TEST_CASE("an empty choice is shown as two quotes, which are what a recipe says for it") {
-  CHECK(contains(fault<Optional>("kind: oval"), "wanted one of \"\", round, square; got oval"));
+  CHECK(has(fault<Optional>("kind: oval"), "wanted one of \"\", round, square; got oval"));
   CHECK(describe(schema_of<Optional>("o", "").fields.at(0)) ==
         "string, one of \"\", round, square");
   CHECK(read_config<Optional>(parse_yaml("kind: \"\"")).kind.empty());
@@ -296,7 +294,7 @@ TEST_CASE("former names are accepted with a warning") {
     Node values = validate(parse_yaml(yaml, "r.yaml"), schema_of<Everything>("e", ""), report);
     CHECK(report.ok());
     CHECK(report.warnings() == 1);
-    CHECK(contains(report.text(), "warning[renamed]"));
+    CHECK(has(report.text(), "warning[renamed]"));
     CHECK((values.at("count").as_int() == 9 || values.at("rope.theta").as_double() == 2));
   }
 }
@@ -304,16 +302,16 @@ TEST_CASE("former names are accepted with a warning") {
 TEST_CASE("all faults of a section are found at once") {
   std::string text =
       fault<Everything>("flag: yes\ncount: x\nrate: 2\nropp: {theta: 1}\nrates: []\n");
-  CHECK(contains(text, "5 errors"));
+  CHECK(has(text, "5 errors"));
 }
 
 TEST_CASE("only the first faults are shown, all are counted") {
   std::string yaml;
   for (int i = 0; i < 50; ++i) yaml += cat("unknown_", i, ": 1\n");
   std::string text = fault<Everything>(yaml);
-  CHECK(contains(text, "unknown_19"));
-  CHECK_FALSE(contains(text, "unknown_20:"));
-  CHECK(contains(text, "… and 30 more\n50 errors"));
+  CHECK(has(text, "unknown_19"));
+  CHECK_FALSE(has(text, "unknown_20:"));
+  CHECK(has(text, "… and 30 more\n50 errors"));
 }
 
 TEST_CASE("a schema survives its text form") {

@@ -5,11 +5,13 @@
 
 #include <cstdlib>
 
+#include "has.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
 #include "mtrain/config/fields.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -121,10 +123,6 @@ std::string faults(const std::vector<std::string>& words, const std::string& rec
   Report report;
   loaded(recipe, words, report);
   return report.text();
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/fields.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -56,10 +58,6 @@ std::string faults(const std::string& text, const std::vector<std::string>& over
   Report report;
   loaded(text, overrides, report);
   return report.text();
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

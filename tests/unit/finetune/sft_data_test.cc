@@ -5,6 +5,7 @@
 
 #include "../data/data_files.h"
 #include "byte_tokenizer.h"
+#include "has.h"
 #include "mtrain/finetune/preference.h"
 
 using namespace mtrain;
@@ -37,10 +38,6 @@ struct Fixture {
   ByteTokenizer tokenizer;
   SftSettings settings;
 };
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

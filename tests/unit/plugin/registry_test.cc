@@ -4,9 +4,11 @@
 
 #include <stdexcept>
 
+#include "has.h"
 #include "mtrain/config/tree.h"
 
 using namespace mtrain;
+using testing::has;
 
 namespace {
 
@@ -58,10 +60,6 @@ Error error_of(const std::function<void()>& act) {
   }
   FAIL("nothing was thrown");
   return {ErrorClass::bug, ""};
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 Node section(const std::string& key, Node value) {
