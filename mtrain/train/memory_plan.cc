@@ -75,9 +75,9 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   Program program = mesh.pipeline().for_dry_run().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =
-      s.dist.cp * parallel.context_tokens;  // upper bound: every rank has the most tokens that one
-                                            // rank can have (context_places)
-  parallel.context_tokens = 0;
+      s.dist.cp * parallel.max_tokens_per_cp_rank;  // upper bound: every rank has the most tokens
+                                                    // that one rank can have (context_places)
+  parallel.max_tokens_per_cp_rank = 0;
   auto blank = [&](int64_t rows) {
     return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens)
                            : blank_batch(rows, s.model.seq_length);

@@ -63,15 +63,16 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
   ModelInput input;
   if (const Axis* cp = active_axis(parallel.cp)) {
     auto slice = std::make_shared<const ContextSlice>(
-        parallel.context_tokens > 0 ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
-                                                          parallel.context_tokens)
-                                    : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+        parallel.max_tokens_per_cp_rank > 0
+            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
+                                  parallel.max_tokens_per_cp_rank)
+            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
     Batch own{.tokens = slice->take(batch.tokens),
               .targets = slice->take(batch.targets),
               .positions = slice->take(batch.positions),
               .cu_seqlens = slice->bounds()};
     input = to_device(ctx, own);
-    input.context = slice;
+    input.cp_slice = slice;
     if (auto padded = padded_positions(batch); !padded.empty())
       set_padding(input, slice->take(padded));
     tokens = slice->tokens();
@@ -79,10 +80,10 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
   } else {
     input = to_device(ctx, batch);
   }
-  bool sequence = parallel.stream() == Placement::S(0);
+  bool sequence_parallel = parallel.stream() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
-  if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
-  if (input.context || sequence)
+  if (sequence_parallel) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
+  if (input.cp_slice || sequence_parallel)
     ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   return input;
 }
