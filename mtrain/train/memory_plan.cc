@@ -91,7 +91,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
         program, [&](int64_t) { return own_part(ctx, batch, parallel); }, batch.num_target_tokens,
         1);
     state.rehearse_update();
-    buckets.publish();
+    buckets.sync_values();
   }
   const Shape trained = interpreter.stream_shape();
   if (s.validation.steps > 0 && s.eval_micro_batch() > s.train.micro_batch_size) {
