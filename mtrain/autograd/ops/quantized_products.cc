@@ -32,7 +32,7 @@ const float* scale_of(const Tensor& factor) {
 
 }  // namespace
 
-Tensor DelayedScales::known(ExecutionContext& ctx, QuantOperand operand) {
+Tensor DelayedScales::from_history(ExecutionContext& ctx, QuantOperand operand) {
   auto n = history_->size() / kQuantOperands, at = static_cast<size_t>(operand);
   if (std::exchange(stale_, false)) {
     std::vector<float> largest(kQuantOperands);
@@ -48,26 +48,27 @@ Tensor DelayedScales::known(ExecutionContext& ctx, QuantOperand operand) {
   return is_known_[at] ? used_.slice(0, i, i + 1) : Tensor();
 }
 
-void DelayedScales::see(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax) {
-  if (!seen_.defined()) seen_ = ctx.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
+void DelayedScales::record(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax) {
+  if (!recorded_.defined())
+    recorded_ = ctx.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
   auto i = static_cast<int64_t>(operand);
-  run_amax(ctx, amax, seen_.slice(0, i, i + 1), true);
+  run_amax(ctx, amax, recorded_.slice(0, i, i + 1), true);
 }
 
-std::array<float, kQuantOperands> DelayedScales::seen(ExecutionContext& ctx) const {
+std::array<float, kQuantOperands> DelayedScales::recorded(ExecutionContext& ctx) const {
   std::array<float, kQuantOperands> out{};
-  if (seen_.defined()) ctx.download(seen_, out.data());
+  if (recorded_.defined()) ctx.download(recorded_, out.data());
   return out;
 }
 
-void DelayedScales::end_step(std::span<const float> seen, bool keep) {
-  if (seen_.defined()) seen_.context().fill_zero(seen_);
+void DelayedScales::end_step(std::span<const float> recorded, bool keep) {
+  if (recorded_.defined()) recorded_.context().fill_zero(recorded_);
   if (!keep) return;
   auto n = static_cast<std::ptrdiff_t>(history_->size() / kQuantOperands);
   for (size_t o = 0; o < kQuantOperands; ++o) {
     auto first = history_->begin() + static_cast<std::ptrdiff_t>(o) * n;
     std::rotate(first, first + n - 1, first + n);
-    *first = std::isfinite(seen[o]) ? seen[o] : 0;
+    *first = std::isfinite(recorded[o]) ? recorded[o] : 0;
   }
   stale_ = true;
 }
@@ -78,8 +79,8 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
   Tensor amax = ctx.empty({1}, DType::f32);
   run_amax(ctx, x, amax, false);
   if (delayed) {
-    if (ctx.training) delayed->see(ctx, operand, amax);
-    if (Tensor known = delayed->known(ctx, operand); known.defined()) return known;
+    if (ctx.training) delayed->record(ctx, operand, amax);
+    if (Tensor known = delayed->from_history(ctx, operand); known.defined()) return known;
   }
   if (share) share(amax, operand);
   return amax;
@@ -91,7 +92,7 @@ QuantizedProducts::Operand QuantizedProducts::take(ExecutionContext& ctx, const 
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");
   if (delayed && ctx.training)
-    delayed->see(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
+    delayed->record(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
