@@ -163,7 +163,7 @@ QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, cons
                     .format = gradient ? rule_.backward : rule_.forward,
                     .scale = scale(),
                     .dtype = x.dtype(),
-                    .sum_rows = along == Along::rows};
+                    .contract_rows = along == Along::rows};
   Codes out;
   out.factor = operand.factor;
   if (ctx.kernels().multiplies(args.scale)) {
@@ -206,7 +206,7 @@ namespace {
 template <class Codes>
 void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tensor& c,
               bool accumulate, const Tensor& bias, const Tensor& addend) {
-  MT_CHECK_EQ(a.layout.sum, b.layout.sum);
+  MT_CHECK_EQ(a.layout.k, b.layout.k);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
   ctx.kernels().quantized_gemm(
       ctx.stream(), {.product = {.a = a.packed.raw(),
@@ -216,7 +216,7 @@ void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tenso
                                  .addend = bytes(addend),
                                  .m = a.layout.lines,
                                  .n = b.layout.lines,
-                                 .k = a.layout.sum,
+                                 .k = a.layout.k,
                                  .ldc = b.layout.lines,
                                  .beta = accumulate ? 1.0f : 0.0f,
                                  .c_dtype = c.dtype(),
