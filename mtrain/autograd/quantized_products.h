@@ -112,14 +112,14 @@ class MT_API QuantizedProducts {
   void encode(ExecutionContext& ctx, const Tensor& values, const Tensor& amax, const Tensor& codes,
               const Tensor& factor) const;
 
-  /// The products of ops/products.h, with its shapes. `draw`: the global index of the first row, by
-  /// which stochastic rounding addresses its random numbers.
+  /// The products of ops/products.h, with its shapes. `first_row`: the global index of the first
+  /// row, by which stochastic rounding addresses its random numbers.
   void forward(ExecutionContext& ctx, const Operand& x, const Operand& w, const Tensor& b,
                const Tensor& addend, const Tensor& y) const;
   void input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w, const Tensor& dx,
-                      bool accumulate, int64_t draw) const;
+                      bool accumulate, int64_t first_row) const;
   void weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x, const Tensor& dw,
-                       bool accumulate, int64_t draw) const;
+                       bool accumulate, int64_t first_row) const;
 
  private:
   enum class Along : uint8_t { cols, rows };  // the contraction dimension of the product
@@ -132,7 +132,7 @@ class MT_API QuantizedProducts {
     Tensor factor;  // float [1]; undefined: 1
   };
   Codes quantize(ExecutionContext& ctx, const Operand& operand, QuantOperand kind, Along along,
-                 int64_t draw) const;
+                 int64_t first_row) const;
   QuantScale scale() const;
   Operand rotate(ExecutionContext& ctx, const Tensor& x, QuantOperand kind) const;
 

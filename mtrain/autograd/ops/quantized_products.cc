@@ -139,7 +139,7 @@ QuantScale QuantizedProducts::scale() const {
 
 QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, const Operand& operand,
                                                      QuantOperand kind, Along along,
-                                                     int64_t draw) const {
+                                                     int64_t first_row) const {
   require_kernel(ctx, ctx.kernels().quantize, "quantize");
   const Tensor& x = operand.x;
   bool gradient = kind == QuantOperand::gradient, weight = kind == QuantOperand::weight;
@@ -192,7 +192,7 @@ QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, cons
     args.stochastic = true;
     args.seed = ctx.seed(), args.step = ctx.step;
     args.name_key = name_key_ + (along == Along::rows ? 1 : 0);
-    args.first_row = draw, args.first_col = first_output;
+    args.first_row = first_row, args.first_col = first_output;
     args.all_cols = outputs > 0 ? outputs : x.size(1);
   }
   ctx.kernels().quantize(ctx.stream(), args);
@@ -254,8 +254,8 @@ void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const O
 }
 
 void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w,
-                                       const Tensor& dx, bool accumulate, int64_t draw) const {
-  Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, draw),
+                                       const Tensor& dx, bool accumulate, int64_t first_row) const {
+  Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, first_row),
         right = quantize(ctx, w, QuantOperand::weight, Along::rows, 0);
   if (left.packed.defined()) return multiply(ctx, left, right, dx, accumulate, {}, {});
   linear_input_gradient(ctx, left.values, right.values, dx, accumulate, scale_of(left.factor),
@@ -263,11 +263,12 @@ void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy,
 }
 
 void QuantizedProducts::weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x,
-                                        const Tensor& dw, bool accumulate, int64_t draw) const {
+                                        const Tensor& dw, bool accumulate,
+                                        int64_t first_row) const {
   bool rotated = rule_.recipe == QuantRecipe::nvfp4 && rule_.hadamard;
   Operand dy_used = rotated ? rotate(ctx, dy.x, QuantOperand::gradient) : dy,
           x_used = rotated ? rotate(ctx, x.x, QuantOperand::input) : x;
-  Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, draw),
+  Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, first_row),
         right = quantize(ctx, x_used, QuantOperand::input, Along::rows, 0);
   if (left.packed.defined()) return multiply(ctx, left, right, dw, accumulate, {}, {});
   linear_weight_gradient(ctx, left.values, right.values, dw, accumulate, scale_of(left.factor),
