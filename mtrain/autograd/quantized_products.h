@@ -53,20 +53,20 @@ class MT_API DelayedScales {
   DelayedScales(std::vector<float>& history, Algorithm algorithm)
       : history_(&history), algorithm_(algorithm) {}
 
-  /// The amax from which this operand's scale is computed, float [1]; undefined if nothing is known
-  /// yet.
-  Tensor known(ExecutionContext& ctx, QuantOperand operand);
+  /// The amax from which this operand's scale is computed, float [1]; undefined if there is none in
+  /// the history yet.
+  Tensor from_history(ExecutionContext& ctx, QuantOperand operand);
   /// Records the amax of a tensor in the current step.
-  void see(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax);
+  void record(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax);
   /// The amax of each operand since end_step(), on this rank; 0 if nothing was recorded.
-  std::array<float, kQuantOperands> seen(ExecutionContext& ctx) const;
-  /// Ends a step. `seen` holds the maxima over all ranks; `keep` false discards them.
-  void end_step(std::span<const float> seen, bool keep);
+  std::array<float, kQuantOperands> recorded(ExecutionContext& ctx) const;
+  /// Ends a step. `recorded` holds the maxima over all ranks; `keep` false discards them.
+  void end_step(std::span<const float> recorded, bool keep);
 
  private:
   std::vector<float>* history_;
   Algorithm algorithm_;
-  Tensor seen_, used_;  // [3], float
+  Tensor recorded_, used_;  // [3], float
   std::array<bool, kQuantOperands> is_known_{};
   bool stale_ = true;  // used_ does not match the history
 };
@@ -112,14 +112,14 @@ class MT_API QuantizedProducts {
   void encode(ExecutionContext& ctx, const Tensor& values, const Tensor& amax, const Tensor& codes,
               const Tensor& factor) const;
 
-  /// The products of ops/products.h, with its shapes. `draw`: the global index of the first row, by
-  /// which stochastic rounding addresses its random numbers.
+  /// The products of ops/products.h, with its shapes. `first_row`: the global index of the first
+  /// row, by which stochastic rounding addresses its random numbers.
   void forward(ExecutionContext& ctx, const Operand& x, const Operand& w, const Tensor& b,
                const Tensor& addend, const Tensor& y) const;
   void input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w, const Tensor& dx,
-                      bool accumulate, int64_t draw) const;
+                      bool accumulate, int64_t first_row) const;
   void weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x, const Tensor& dw,
-                       bool accumulate, int64_t draw) const;
+                       bool accumulate, int64_t first_row) const;
 
  private:
   enum class Along : uint8_t { cols, rows };  // the contraction dimension of the product
@@ -132,7 +132,7 @@ class MT_API QuantizedProducts {
     Tensor factor;  // float [1]; undefined: 1
   };
   Codes quantize(ExecutionContext& ctx, const Operand& operand, QuantOperand kind, Along along,
-                 int64_t draw) const;
+                 int64_t first_row) const;
   QuantScale scale() const;
   Operand rotate(ExecutionContext& ctx, const Tensor& x, QuantOperand kind) const;
 

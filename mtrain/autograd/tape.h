@@ -72,9 +72,9 @@ class MT_API DeferredGradients {
 class MT_API TapeNode : public GradTarget {
  public:
   ~TapeNode() override;
-  /// Whether again() can recompute the result from the saved context.
-  virtual bool repeatable() const { return false; }
-  virtual Tensor again(ExecutionContext&) { return {}; }
+  /// Whether recompute() can compute the result again from the saved context.
+  virtual bool can_recompute() const { return false; }
+  virtual Tensor recompute(ExecutionContext&) { return {}; }
   /// Runs the op's backward on `dy`, which passes gradients to the inputs, and releases the saved
   /// context.
   /// `later`: see backward().
@@ -136,11 +136,11 @@ template <class Op, size_t N>
 class OpNode final : public TapeNode {
  public:
   explicit OpNode(Op made) : op(std::move(made)) {}
-  bool repeatable() const override {
-    return requires(Op & o, ExecutionContext & r) { o.again(r); };
+  bool can_recompute() const override {
+    return requires(Op & o, ExecutionContext & r) { o.recompute(r); };
   }
-  Tensor again(ExecutionContext& ctx) override {
-    if constexpr (requires { op.again(ctx); }) return op.again(ctx);
+  Tensor recompute(ExecutionContext& ctx) override {
+    if constexpr (requires { op.recompute(ctx); }) return op.recompute(ctx);
     return {};
   }
   void run_backward(const Tensor& dy, DeferredGradients* later) override {

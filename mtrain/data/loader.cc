@@ -14,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, Batch& batch) {
+void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, MicroBatch& batch) {
   MT_CHECK(!sample.starts.empty() && sample.starts.front() == 0, "a sample has no first sequence");
   const auto base = static_cast<int32_t>(row * seq_length);
   int32_t previous = -1;
@@ -28,7 +28,7 @@ void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, Batch&
 }
 
 /// Notes the padding of a row. A target there would be a token that experts do not process.
-void add_padding(const Sample& sample, Batch& batch) {
+void add_padding(const Sample& sample, MicroBatch& batch) {
   const auto length = static_cast<int64_t>(sample.targets.size());
   MT_CHECK(sample.padding >= 0 && sample.padding <= length, sample.padding,
            " padded positions in a sample of ", length);
@@ -54,7 +54,7 @@ class Loader::Worker {
     MT_CHECK(consumed >= 0, "cursor ", consumed);
     for (auto& set : sets_) {
       set.resize(static_cast<size_t>(config.num_micro_batches));
-      for (Batch& batch : set) allocate(batch);
+      for (MicroBatch& batch : set) allocate(batch);
     }
     if (config.prefetch) thread_ = std::thread([this] { run(); });
   }
@@ -69,7 +69,7 @@ class Loader::Worker {
     thread_.join();
   }
 
-  std::span<const Batch> next() {
+  std::span<const MicroBatch> next() {
     if (!thread_.joinable()) {
       fill(sets_[0], consumed_);
       consumed_ += config_.global_batch_size();
@@ -99,7 +99,7 @@ class Loader::Worker {
   const LoaderConfig& config() const { return config_; }
 
  private:
-  void allocate(Batch& batch) const {
+  void allocate(MicroBatch& batch) const {
     batch.rows = config_.micro_batch_size;
     batch.seq_length = config_.seq_length;
     auto count = static_cast<size_t>(batch.rows * batch.seq_length);
@@ -141,7 +141,7 @@ class Loader::Worker {
     }
   }
 
-  void fill(std::vector<Batch>& set, int64_t first) {
+  void fill(std::vector<MicroBatch>& set, int64_t first) {
     if (!has(first)) {
       throw Error(ErrorClass::data,
                   cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"),
@@ -150,13 +150,13 @@ class Loader::Worker {
                   "lower train.steps or add data");
     }
     int64_t at = first + config_.dp_rank * config_.micro_batch_size * config_.num_micro_batches;
-    for (Batch& batch : set) {
+    for (MicroBatch& batch : set) {
       fill_batch(batch, at);
       at += config_.micro_batch_size;
     }
   }
 
-  void fill_batch(Batch& batch, int64_t first) {
+  void fill_batch(MicroBatch& batch, int64_t first) {
     const auto seq = static_cast<size_t>(config_.seq_length);
     batch.first_sample = first;
     batch.cu_seqlens.clear();
@@ -184,7 +184,7 @@ class Loader::Worker {
   const SampleSource& source_;
   const LoaderConfig config_;
   int64_t consumed_;  // used by the caller's thread only
-  std::vector<Batch> sets_[2];
+  std::vector<MicroBatch> sets_[2];
   Sample sample_;  // used by the thread that fills
   std::thread thread_;
   std::mutex mutex_;
@@ -200,7 +200,7 @@ Loader::Loader(const SampleSource& source, LoaderConfig config, int64_t consumed
     : worker_(std::make_unique<Worker>(source, config, consumed_samples)) {}
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
-std::span<const Batch> Loader::next() { return worker_->next(); }
+std::span<const MicroBatch> Loader::next() { return worker_->next(); }
 int64_t Loader::consumed_samples() const { return worker_->consumed(); }
 void Loader::seek(int64_t consumed_samples) { worker_->seek(consumed_samples); }
 const LoaderConfig& Loader::config() const { return worker_->config(); }

@@ -14,7 +14,7 @@
 namespace mtrain {
 
 /// One micro-batch: `rows` concatenated samples; T = rows * seq_length.
-struct Batch {
+struct MicroBatch {
   std::vector<int32_t> tokens, targets, positions;  // [rows * seq_length]
   std::vector<int32_t>
       cu_seqlens;          // sequence i is [cu_seqlens[i], cu_seqlens[i + 1]); 0 first, T last
@@ -44,10 +44,10 @@ class MT_API Loader {
 
   /// This rank's micro-batches of the next step, valid until the next call. Allocates nothing after
   /// the first calls. Throws Error(data) when the source is exhausted, and what the source throws.
-  std::span<const Batch> next();
+  std::span<const MicroBatch> next();
   /// The cursor: the number of samples returned so far, over all ranks. Saved in checkpoints.
   int64_t consumed_samples() const;
-  /// Moves the cursor; drops prefetched batches.
+  /// Moves the cursor; drops prefetched micro-batches.
   void seek(int64_t consumed_samples);
   const LoaderConfig& config() const;
 

@@ -8,23 +8,23 @@ namespace mtrain {
 
 struct QuantLayout {
   int64_t lines = 0,
-          sum = 0;  // the operand is [lines, sum]: lines are rows or columns of the product, sum is
-                    // its contraction dimension
+          k = 0;  // the operand is [lines, k]: lines are rows or columns of the product, k is its
+                  // contraction dimension
   QuantFormat format = QuantFormat::e4m3;
   QuantScale scale = QuantScale::tensor;
-  int64_t group = 0;       // consecutive elements along `sum` that share a scale; 0: all of them
+  int64_t group = 0;       // consecutive elements along `k` that share a scale; 0: all of them
   int64_t line_group = 1;  // consecutive lines that share a scale
 
   /// Each line is padded with zeros to a multiple of 32 elements, which is whole 16-byte units in
   /// FP4 and FP8.
-  MT_HD int64_t padded_sum() const { return (sum + 31) / 32 * 32; }
+  MT_HD int64_t padded_k() const { return (k + 31) / 32 * 32; }
   MT_HD int64_t line_bytes() const {
-    return format == QuantFormat::e2m1 ? padded_sum() / 2 : padded_sum();
+    return format == QuantFormat::e2m1 ? padded_k() / 2 : padded_k();
   }
   MT_HD int64_t code_bytes() const { return lines * line_bytes(); }
   MT_HD bool square() const { return line_group > 1; }
 
-  MT_HD int64_t groups() const { return group == 0 ? 0 : (padded_sum() + group - 1) / group; }
+  MT_HD int64_t groups() const { return group == 0 ? 0 : (padded_k() + group - 1) / group; }
   MT_HD int64_t padded_groups() const { return (groups() + 3) / 4 * 4; }
   MT_HD int64_t padded_lines() const { return (lines + 127) / 128 * 128; }
   MT_HD int64_t scale_size() const { return scale == QuantScale::power_of_two ? 4 : 1; }

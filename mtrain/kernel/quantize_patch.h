@@ -157,8 +157,8 @@ class QuantizePatch {
 
   /// Also writes the padding of the layout beyond the matrix.
   MT_HD void pack_scales() const {
-    int64_t first_line = a_.sum_rows ? col_ : row_,
-            first_group = (a_.sum_rows ? row_ : col_) >> group_;
+    int64_t first_line = a_.contract_rows ? col_ : row_,
+            first_group = (a_.contract_rows ? row_ : col_) >> group_;
     int per_line = kSide - group_;
     bool bytes = a_.scale != QuantScale::power_of_two;
     team_.each(kPatch << per_line, [&](int64_t i) {
@@ -166,7 +166,8 @@ class QuantizePatch {
               at = first_group + g;
       if (at >= (bytes ? layout_.padded_groups() : layout_.groups())) return;
       if (!bytes && (line >= layout_.lines || (layout_.square() && l > 0))) return;
-      float decode = m_.decode[a_.sum_rows ? tile_of(g << group_, l) : tile_of(l, g << group_)];
+      float decode =
+          m_.decode[a_.contract_rows ? tile_of(g << group_, l) : tile_of(l, g << group_)];
       put_scale(layout_, a_.packed_scales, layout_.scale_index(line, at), decode);
       if (!bytes && layout_.square() && at == layout_.groups() - 1)
         for (int64_t rest = at + 1; rest < layout_.padded_groups(); ++rest)
@@ -183,7 +184,7 @@ class QuantizePatch {
       float scaled = element_of<Format>(m_.x[i]) * (whole ? all_.encode : m_.encode[tile]);
       float rounded = a_.stochastic ? drawn(rng, scaled, r, c) : round_to_format<Format>(scaled);
       uint8_t code = inside ? encode_format<Format>(rounded) : uint8_t{0};
-      m_.codes[a_.sum_rows ? c * kPatchCodeStride + r : r * kPatchCodeStride + c] = code;
+      m_.codes[a_.contract_rows ? c * kPatchCodeStride + r : r * kPatchCodeStride + c] = code;
       if (!inside) return;
       int64_t at = (row_ + r) * a_.cols + col_ + c;
       if (a_.values) a_.values[at] = bf16(rounded * (whole ? 1.0f : m_.decode[tile]));
@@ -203,7 +204,7 @@ class QuantizePatch {
   }
 
   MT_HD void pack_codes() const {
-    int64_t first_line = a_.sum_rows ? col_ : row_, first = a_.sum_rows ? row_ : col_;
+    int64_t first_line = a_.contract_rows ? col_ : row_, first = a_.contract_rows ? row_ : col_;
     constexpr bool kHalves = Format::kBits == 4;
     constexpr int64_t kBytes = kHalves ? kPatch / 2 : kPatch;
     int64_t line_bytes = layout_.line_bytes();

@@ -75,7 +75,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .etp = &expert_["etp"],
                .edp = &expert_["edp"],
                .expert_group = &expert_.joint({"ep", "etp"}),
-               .sequence = dist.sp,
+               .sequence_parallel = dist.sp,
                .overlap_tp = recipe.settings.comm_overlap.tp,
                .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
                .typed = kDebugBuild};
@@ -149,7 +149,7 @@ void RankMesh::share_context(const DistSection& dist) {
   parallel_.cp_comm.clear();
   for (const std::string& kind : dist.cp_comm)
     parallel_.cp_comm.push_back(parse_context_kind(kind));
-  if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
+  if (dist.dynamic_cp) parallel_.max_tokens_per_cp_rank = dist.max_tokens_per_cp_rank;
   if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
   int64_t near = dist.cp_hierarchy[0];
   MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});

@@ -76,11 +76,10 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
   auto [qkv] = region_.project(x, {qkv_});
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
+  auto core = [this, scale, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
     const HeadLayout& layout = options_.layout;
-    if (!context) return attention(heads, layout, bounds, scale, options_.causal);
-    return context_attention(heads, layout, context, context_, context_kind_, scale,
-                             options_.causal);
+    if (!slice) return attention(heads, layout, bounds, scale, options_.causal);
+    return context_attention(heads, layout, slice, context_, context_kind_, scale, options_.causal);
   };
   return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
 }

@@ -23,7 +23,7 @@ struct ModelInput {
   SequenceBounds bounds;  // the boundaries of the sequences
   /// With context parallelism, the tokens of each sequence that this rank holds. The T tokens are
   /// only these, and `bounds` has the boundaries of the sequences among them. Null: all tokens.
-  std::shared_ptr<const ContextSlice> context;
+  std::shared_ptr<const ContextSlice> cp_slice;
   /// [T], on the host: 1 for positions that are padding, which experts leave out; null: none. The
   /// prompt's tokens are no padding, although their targets are ignored.
   std::shared_ptr<const std::vector<int32_t>> padding;

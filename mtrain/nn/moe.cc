@@ -8,7 +8,7 @@ namespace mtrain {
 namespace {
 
 ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
-  MT_USER_CHECK(!active_axis(p.tp) || p.sequence, ErrorClass::config,
+  MT_USER_CHECK(!active_axis(p.tp) || p.sequence_parallel, ErrorClass::config,
                 cat("experts on dist.tp=", axis_size(p.tp), " ranks that all hold the same tokens"),
                 "set dist.sp=true, or dist.tp=1");
   MT_USER_CHECK(options.experts % axis_size(p.ep) == 0, ErrorClass::config,
@@ -61,7 +61,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                             Init::normal(options.init_std), true, ParamRole::router);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
-  MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0,
+  MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->max_tokens_per_cp_rank == 0,
                 ErrorClass::config,
                 "seq_aux_loss with dist.dynamic_cp, whose ranks share different sequences",
                 "choose aux_loss, or dist.dynamic_cp=false");
@@ -132,11 +132,11 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
                     .z_coefficient = options_.z_coefficient,
                     .token_weight = input.loss_weight};
   out.add_up = [p = parallel_](std::span<int64_t> counts) {
-    for (const Axis* axis : {p->sequence ? p->tp : nullptr, p->cp})
+    for (const Axis* axis : {p->sequence_parallel ? p->tp : nullptr, p->cp})
       if (active_axis(axis)) axis->comm().all_reduce(counts);
   };
   if (bias_) out.bias = bias_->values;
-  const int64_t first = parallel_->sequence ? axis_index(parallel_->tp) * tokens : 0;
+  const int64_t first = parallel_->sequence_parallel ? axis_index(parallel_->tp) * tokens : 0;
   if (input.padding) {
     MT_CHECK(static_cast<int64_t>(input.padding->size()) >= first + tokens, "tokens from ", first,
              " to ", first + tokens, " of ", input.padding->size());

@@ -70,7 +70,7 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
     if (experts[i] >= 0) mine.push_back(candidate(i));
   std::vector<Candidate> all = std::move(mine);
   if (ctx.backend().computes())  // a dry run has no peers
-    for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
+    for (const Axis* axis : {parallel.sequence_parallel ? parallel.tp : nullptr, parallel.cp})
       all = gather(axis, std::move(all));
   int64_t most =
       max_tokens_per_expert(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);

@@ -34,12 +34,12 @@ struct MT_API ParallelContext {
   std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // one for all blocks, or one per block
   /// Each sequence is sharded over the fewest ranks of cp that get at most this number of its
   /// tokens each; 0: over all ranks.
-  int64_t context_tokens = 0;
+  int64_t max_tokens_per_cp_rank = 0;
   const Axis* expert_group =
-      nullptr;            // ep x etp as one axis, etp fastest: ranks that together hold all experts
-  bool sequence = false;  // the residual stream is sharded over tp by tokens
-  bool overlap_tp = false;  // with `sequence`: transfers of the stream overlap with the products at
-                            // region boundaries
+      nullptr;  // ep x etp as one axis, etp fastest: ranks that together hold all experts
+  bool sequence_parallel = false;  // the residual stream is sharded over tp by tokens
+  bool overlap_tp = false;     // with `sequence_parallel`: transfers of the stream overlap with the
+                               // products at region boundaries
   bool overlap_wgrad = false;  // the experts' weight gradients are computed during the exchange of
                                // their inputs' gradients
   /// Called between the start of a token exchange and the wait for it, to run another micro-batch's
@@ -61,7 +61,7 @@ struct MT_API ParallelContext {
 
   /// The placement of the residual stream on tp.
   Placement stream() const {
-    return sequence && active_axis(tp) ? Placement::S(0) : Placement::I();
+    return sequence_parallel && active_axis(tp) ? Placement::S(0) : Placement::I();
   }
   /// How the ranks of cp share keys and values in a block.
   ContextKind context_kind(int64_t block) const;

@@ -165,7 +165,7 @@ std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext&
   if (p.expert || !active_axis(parallel.tp)) return std::nullopt;
   for (size_t d = 0; d < p.dims.size(); ++d)
     if (parallel.of(p.dims[d].name) == parallel.tp) return Placement::S(static_cast<int>(d));
-  return parallel.sequence ? Placement::R() : Placement::I();
+  return parallel.sequence_parallel ? Placement::R() : Placement::I();
 }
 
 // Which other ranks hold a copy, and which have partial sums of the gradient.
@@ -179,7 +179,7 @@ void place(Parameter& p, const ParallelContext& parallel) {
       p.tensor_axis = tensor, p.tensor_dim = static_cast<int>(d);
   if (p.tensor_axis) return;
   p.is_primary = tensor->index() == 0;
-  if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});
+  if (!p.expert && parallel.sequence_parallel) p.partial.push_back({tensor, 0, p.numel()});
 }
 
 void allocate(Parameter& p, const BuildSettings& settings) {

@@ -84,12 +84,12 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
 void PrecisionPlan::end_step(ExecutionContext& ctx, bool updated, Communicator& replicas,
                              Communicator* tensor) {
   if (options_.rule.recipe != QuantRecipe::delayed || layers_.empty()) return;
-  std::vector<float> seen;
+  std::vector<float> recorded;
   for (const Layer& layer : layers_)
-    for (float value : layer.delayed->seen(ctx)) seen.push_back(value);
-  replicas.all_reduce(seen, ReduceOp::max);
-  if (tensor) tensor->all_reduce(seen, ReduceOp::max);
-  std::span<const float> rest = seen;
+    for (float value : layer.delayed->recorded(ctx)) recorded.push_back(value);
+  replicas.all_reduce(recorded, ReduceOp::max);
+  if (tensor) tensor->all_reduce(recorded, ReduceOp::max);
+  std::span<const float> rest = recorded;
   for (Layer& layer : layers_) {
     layer.delayed->end_step(rest.first(kQuantOperands), updated);
     rest = rest.subspan(kQuantOperands);

@@ -46,7 +46,7 @@ Tensor Region::leave(const Tensor& x, const Tensor& w, const QuantizedProducts* 
 }
 
 Tensor Region::own_tokens(const Tensor& ids) const {
-  if (!sharded() || !parallel_->sequence) return ids;
+  if (!sharded() || !parallel_->sequence_parallel) return ids;
   int64_t n = parallel_->tp->size(), r = parallel_->tp->index(), tokens = ids.size(0);
   MT_USER_CHECK(tokens % n == 0, ErrorClass::config,
                 cat(tokens, " tokens of a micro-batch cannot be divided among dist.tp=", n),

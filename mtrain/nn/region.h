@@ -45,7 +45,9 @@ class MT_API Region {
   void project(const Tensor& normed_TD, std::span<const LinearWeights> layers,
                std::span<Tensor> y_TN) const;
   GatheredProducts gather(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
-  bool overlaps() const { return sharded() && parallel_->sequence && parallel_->overlap_tp; }
+  bool overlaps() const {
+    return sharded() && parallel_->sequence_parallel && parallel_->overlap_tp;
+  }
   const ParallelContext* parallel_;
   const BlockPlan* plan_;
 };

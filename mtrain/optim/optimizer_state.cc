@@ -199,7 +199,7 @@ void OptimizerState::update(const Step& step) {
   for (const auto& plan : plans_)
     if (plan->scope == UpdateScope::elements && plan->entry) update_elements(*plan, step);
   for (const WholePlan& whole : whole_) update_whole(whole, &step);
-  if (buckets_) buckets_->publish();
+  if (buckets_) buckets_->sync_values();
 }
 
 void OptimizerState::rehearse_update() {

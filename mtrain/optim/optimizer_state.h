@@ -35,8 +35,8 @@ class MT_API OptimizerState {
     double grad_norm = 0;   // the result of grad_norm()
     int64_t step = 1;
   };
-  /// Updates the parameters and calls ParamBuckets::publish(). Weight decay applies to parameters
-  /// with `decay`. Collective.
+  /// Updates the parameters and calls ParamBuckets::sync_values(). Weight decay applies to
+  /// parameters with `decay`. Collective.
   void update(const Step& step);
   /// Allocates the memory of an update, with Optimizer::workspace(), and changes nothing: for a dry
   /// run.

@@ -251,7 +251,7 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
   return slices;
 }
 
-void ParamBuckets::publish() {
+void ParamBuckets::sync_values() {
   release_values();
   for (ParamBucket& b : buckets_) finish_gather(b);  // for buckets that were not used
   make_codes();

@@ -104,7 +104,7 @@ class MT_API ParamBuckets final : public LeafWatch {
 
   /// Call it after an update of the own slices. Zero 1 and 2: gathers the new values on all ranks.
   /// Zero 3: frees gathered values; the next gather has the new ones. Collective.
-  void publish();
+  void sync_values();
   /// Call it after only master weights were written (by a checkpoint): updates the values.
   /// Communication happens at the next use of values.
   void masters_changed();

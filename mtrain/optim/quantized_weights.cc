@@ -90,7 +90,8 @@ void QuantizedWeights::measure() {
 
 void QuantizedWeights::encode(const Weight& w) {
   const QuantizedProducts& products = *w.parameter->quantized->products;
-  Tensor known = products.delayed ? products.delayed->known(ctx_, QuantOperand::weight) : Tensor();
+  Tensor known =
+      products.delayed ? products.delayed->from_history(ctx_, QuantOperand::weight) : Tensor();
   each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
     Tensor measured = measured_.slice(0, at, at + 1), factor = factors_.slice(0, at, at + 1);
     const Tensor& amax = known.defined() ? known : measured;

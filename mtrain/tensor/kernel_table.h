@@ -364,23 +364,23 @@ struct QuantizeArgs {
   // layout_of(args). Both may be null.
   uint8_t* packed = nullptr;      // [layout.code_bytes()]
   void* packed_scales = nullptr;  // [layout.scale_bytes()]; unused with `tensor`
-  bool sum_rows = false;  // the contraction dimension of the product is rows; otherwise cols
+  bool contract_rows = false;  // the contraction dimension of the product is rows; otherwise cols
 };
 MT_HD QuantLayout layout_of(const QuantizeArgs& a) {
   bool tiles = a.scale != QuantScale::tensor;
-  return {.lines = a.sum_rows ? a.cols : a.rows,
-          .sum = a.sum_rows ? a.rows : a.cols,
+  return {.lines = a.contract_rows ? a.cols : a.rows,
+          .k = a.contract_rows ? a.rows : a.cols,
           .format = a.format,
           .scale = a.scale,
-          .group = !tiles       ? 0
-                   : a.sum_rows ? a.tile_rows
-                                : a.tile_cols,
-          .line_group = !tiles       ? 1
-                        : a.sum_rows ? a.tile_cols
-                                     : a.tile_rows};
+          .group = !tiles            ? 0
+                   : a.contract_rows ? a.tile_rows
+                                     : a.tile_cols,
+          .line_group = !tiles            ? 1
+                        : a.contract_rows ? a.tile_cols
+                                          : a.tile_rows};
 }
 /// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's low-precision matrix unit. `product`
-/// has the packed codes as a and b, the layouts' `sum` as k, and C, bias and addend as in GemmArgs;
+/// has the packed codes as a and b, the layouts' `k` as k, and C, bias and addend as in GemmArgs;
 /// its scale_a and scale_b are the scales of whole tensors. Ignored: batch, lda, ldb, dtype,
 /// transposes. Sums are in float.
 struct QuantizedGemmArgs {

@@ -78,15 +78,15 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;
-      std::span<const Batch> micro_batches = loader.next();
+      std::span<const MicroBatch> micro_batches = loader.next();
       auto input_of = [&](int64_t micro) {
-        const Batch& one = micro_batches[static_cast<size_t>(micro)];
+        const MicroBatch& one = micro_batches[static_cast<size_t>(micro)];
         return mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
       };
       for (double loss :
            interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
         sum += loss;
-      for (const Batch& one : micro_batches) tokens += one.num_target_tokens;
+      for (const MicroBatch& one : micro_batches) tokens += one.num_target_tokens;
       failpoint("eval.batch");
     }
     return true;

@@ -50,7 +50,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   GradMode off(ctx, false);
   bool before = std::exchange(ctx.training, false);
   auto count = static_cast<int32_t>(tokens.size());
-  Batch batch;
+  MicroBatch batch;
   batch.tokens.assign(tokens.begin(), tokens.end());
   batch.positions.resize(tokens.size());
   std::iota(batch.positions.begin(), batch.positions.end(), 0);

@@ -19,8 +19,8 @@ namespace mtrain {
 namespace {
 
 /// One micro-batch of whole samples. The values of the tokens do not affect memory.
-Batch blank_batch(int64_t rows, int64_t seq_length) {
-  Batch batch;
+MicroBatch blank_batch(int64_t rows, int64_t seq_length) {
+  MicroBatch batch;
   auto tokens = static_cast<size_t>(rows * seq_length);
   batch.tokens.assign(tokens, 0);
   batch.targets.assign(tokens, 0);
@@ -75,14 +75,14 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   Program program = mesh.pipeline().for_dry_run().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =
-      s.dist.cp * parallel.context_tokens;  // upper bound: every rank has the most tokens that one
-                                            // rank can have (context_places)
-  parallel.context_tokens = 0;
+      s.dist.cp * parallel.max_tokens_per_cp_rank;  // upper bound: every rank has the most tokens
+                                                    // that one rank can have (context_places)
+  parallel.max_tokens_per_cp_rank = 0;
   auto blank = [&](int64_t rows) {
     return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens)
                            : blank_batch(rows, s.model.seq_length);
   };
-  const Batch batch = blank(s.train.micro_batch_size);
+  const MicroBatch batch = blank(s.train.micro_batch_size);
   // Two steps: in the second one the allocator has cached blocks of the first, not all of which can
   // be reused.
   for (int step = 0; step < 2; ++step) {
@@ -91,11 +91,11 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
         program, [&](int64_t) { return own_part(ctx, batch, parallel); }, batch.num_target_tokens,
         1);
     state.rehearse_update();
-    buckets.publish();
+    buckets.sync_values();
   }
   const Shape trained = interpreter.stream_shape();
   if (s.validation.steps > 0 && s.eval_micro_batch() > s.train.micro_batch_size) {
-    const Batch larger = blank(s.eval_micro_batch());
+    const MicroBatch larger = blank(s.eval_micro_batch());
     interpreter.forget_shapes();
     if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
     interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });

@@ -10,7 +10,7 @@ namespace mtrain {
 namespace {
 
 /// 1 for each position of the micro-batch that is padding; empty: none.
-std::vector<int32_t> padded_positions(const Batch& batch) {
+std::vector<int32_t> padded_positions(const MicroBatch& batch) {
   std::vector<int32_t> out;
   for (size_t row = 0; row < batch.padding.size(); ++row) {
     if (batch.padding[row] == 0) continue;
@@ -28,7 +28,7 @@ void set_padding(ModelInput& input, std::vector<int32_t> padded) {
 
 }  // namespace
 
-ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_targets) {
+ModelInput to_device(ExecutionContext& ctx, const MicroBatch& batch, bool with_targets) {
   Shape shape{static_cast<int64_t>(batch.tokens.size())};
   ModelInput input;
   input.tokens_T = ctx.from_host<int32_t>(batch.tokens, shape);
@@ -55,7 +55,8 @@ std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin
 
 }  // namespace
 
-ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelContext& parallel) {
+ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch,
+                    const ParallelContext& parallel) {
   ctx.first_token = batch.first_sample * batch.seq_length;
   ctx.own_tokens = nullptr;
   auto rows = static_cast<int64_t>(batch.tokens.size());
@@ -63,15 +64,16 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
   ModelInput input;
   if (const Axis* cp = active_axis(parallel.cp)) {
     auto slice = std::make_shared<const ContextSlice>(
-        parallel.context_tokens > 0 ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
-                                                          parallel.context_tokens)
-                                    : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
-    Batch own{.tokens = slice->take(batch.tokens),
-              .targets = slice->take(batch.targets),
-              .positions = slice->take(batch.positions),
-              .cu_seqlens = slice->bounds()};
+        parallel.max_tokens_per_cp_rank > 0
+            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
+                                  parallel.max_tokens_per_cp_rank)
+            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+    MicroBatch own{.tokens = slice->take(batch.tokens),
+                   .targets = slice->take(batch.targets),
+                   .positions = slice->take(batch.positions),
+                   .cu_seqlens = slice->bounds()};
     input = to_device(ctx, own);
-    input.context = slice;
+    input.cp_slice = slice;
     if (auto padded = padded_positions(batch); !padded.empty())
       set_padding(input, slice->take(padded));
     tokens = slice->tokens();
@@ -79,10 +81,10 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
   } else {
     input = to_device(ctx, batch);
   }
-  bool sequence = parallel.stream() == Placement::S(0);
+  bool sequence_parallel = parallel.stream() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
-  if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
-  if (input.context || sequence)
+  if (sequence_parallel) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
+  if (input.cp_slice || sequence_parallel)
     ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   return input;
 }

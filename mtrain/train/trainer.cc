@@ -38,7 +38,7 @@ LossScaler make_scaler(const MixedPrecisionSection& s) {
                      .hysteresis = s.loss_scale_hysteresis});
 }
 
-int64_t num_targets(std::span<const Batch> batches) {
+int64_t num_targets(std::span<const MicroBatch> batches) {
   int64_t n = 0;
   for (const auto& batch : batches) n += batch.num_target_tokens;
   return n;
@@ -347,7 +347,7 @@ StepMetrics Trainer::step() {
   const Settings& s = recipe_.settings;
   follow_batch_schedule();
   session_.ctx->step = static_cast<uint64_t>(state_.step);
-  std::span<const Batch> batches = loader_->next();
+  std::span<const MicroBatch> batches = loader_->next();
   Recording recording(session_.ctx->stream(), records_step());
 
   // 1. run the program: forward, backward, gradient reduction
@@ -415,10 +415,10 @@ std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
   return out;
 }
 
-StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
+StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   ExecutionContext& ctx = *session_.ctx;
   auto input_of = [&](int64_t micro) {
-    const Batch& batch = batches[static_cast<size_t>(micro)];
+    const MicroBatch& batch = batches[static_cast<size_t>(micro)];
     return own_part(ctx, batch, mesh_.parallel());
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));

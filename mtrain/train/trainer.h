@@ -100,7 +100,7 @@ class MT_API Trainer {
   void warn_of_mixed_arithmetic();
   void build();
   bool records_step();
-  StepLoss forward_backward(std::span<const Batch> batches);
+  StepLoss forward_backward(std::span<const MicroBatch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
   std::string loss_scale_remedy() const;
   /// For a non-finite loss or gradient norm: skips the update or ends the run, as

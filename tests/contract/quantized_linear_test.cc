@@ -228,7 +228,7 @@ TEST_CASE(
                                QuantOperand::input);
       return values_of(got)[0];
     };
-    auto end = [&](bool keep) { scales.end_step(scales.seen(ctx), keep); };
+    auto end = [&](bool keep) { scales.end_step(scales.recorded(ctx), keep); };
     CHECK(amax(8) == 8);  // nothing is known
     CHECK(amax(4) == 4);
     end(true);
@@ -245,8 +245,8 @@ TEST_CASE(
     ctx.training = false;
     CHECK(amax(100) == (algorithm == DelayedScales::Algorithm::max ? 2 : 1));
     ctx.training = true;
-    CHECK(scales.seen(ctx)[0] == 3);
-    CHECK(scales.seen(ctx)[2] == 0);
+    CHECK(scales.recorded(ctx)[0] == 3);
+    CHECK(scales.recorded(ctx)[2] == 0);
   }
 }
 
@@ -264,7 +264,7 @@ Tensor encoded(ExecutionContext& ctx, QuantizedProducts& how, const Tensor& stac
     Tensor measured =
         own.measure(ctx, flat.slice(0, m * size, (m + 1) * size), QuantOperand::weight);
     ctx.copy(how.coded.measured.slice(0, m, m + 1), measured);
-    Tensor amax = how.delayed ? how.delayed->known(ctx, QuantOperand::weight) : measured;
+    Tensor amax = how.delayed ? how.delayed->from_history(ctx, QuantOperand::weight) : measured;
     Tensor factor = how.coded.factors.slice(0, m, m + 1);
     for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})
       how.encode(ctx, flat.slice(0, m * size + lo, m * size + hi), amax,
@@ -311,7 +311,7 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
       if (delayed) how.delayed = &own;
       Tensor w = make(ctx, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
       Gradients want = products(ctx, w, how, counts, 40);
-      auto seen = own.seen(ctx);
+      auto seen = own.recorded(ctx);
       own = scales;
       Gradients got =
           products(ctx, encoded(ctx, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
@@ -319,7 +319,7 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
       CHECK(got.dx == want.dx);
       CHECK(got.dw == want.dw);
       CHECK(values_of(how.coded.factors)[0] != 1);
-      CHECK(own.seen(ctx) == seen);  // not of the expert without rows
+      CHECK(own.recorded(ctx) == seen);  // not of the expert without rows
       if (delayed) CHECK(seen[1] > 0);
     }
 }

@@ -111,7 +111,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
         std::vector<float> mine = values<float>(world.rank() % inner, own.numel(), 100 + step);
         ctx.upload(own, mine.data());
       }
-      buckets.publish();
+      buckets.sync_values();
     }
     for (Parameter* p : all) {
       if (layout.zero >= 3) continue;

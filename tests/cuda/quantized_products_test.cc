@@ -47,7 +47,7 @@ struct Packed {
 };
 
 Packed quantized(ExecutionContext& ctx, const Values& values, int64_t rows, int64_t cols,
-                 DType dtype, const Tiles& tiles, bool sum_rows, bool stochastic = false) {
+                 DType dtype, const Tiles& tiles, bool contract_rows, bool stochastic = false) {
   Tensor x = contract::make(ctx, values, {rows, cols}, dtype), amax = ctx.empty({1}, DType::f32);
   ctx.kernels().amax(ctx.stream(), {.x = x.raw(),
                                     .count = rows * cols,
@@ -55,8 +55,8 @@ Packed quantized(ExecutionContext& ctx, const Values& values, int64_t rows, int6
                                     .accumulate = false,
                                     .dtype = dtype});
   Packed out;
-  int64_t tile_rows = sum_rows ? tiles.cols : tiles.rows,
-          tile_cols = sum_rows ? tiles.rows : tiles.cols;
+  int64_t tile_rows = contract_rows ? tiles.cols : tiles.rows,
+          tile_cols = contract_rows ? tiles.rows : tiles.cols;
   out.values = ctx.zeros({rows, cols}, DType::bf16);
   out.codes = ctx.zeros({rows, cols}, DType::u8);
   out.scales = ctx.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols},
@@ -81,7 +81,7 @@ Packed quantized(ExecutionContext& ctx, const Values& values, int64_t rows, int6
                  .first_row = 2,
                  .all_cols = cols,
                  .dtype = dtype,
-                 .sum_rows = sum_rows};
+                 .contract_rows = contract_rows};
   out.layout = layout_of(a);
   out.packed = ctx.zeros({out.layout.code_bytes()}, DType::u8);
   out.packed_scales = ctx.zeros({std::max<int64_t>(1, out.layout.scale_bytes())}, DType::u8);
@@ -93,7 +93,7 @@ Packed quantized(ExecutionContext& ctx, const Values& values, int64_t rows, int6
 
 /// What the device makes of codes that are there already.
 void check_carried(ExecutionContext& ctx, const Packed& made, int64_t rows, int64_t cols,
-                   QuantFormat format, bool sum_rows) {
+                   QuantFormat format, bool contract_rows) {
   Tensor values = ctx.zeros({rows, cols}, DType::bf16), codes = ctx.zeros({rows, cols}, DType::u8),
          packed = ctx.zeros({made.layout.code_bytes()}, DType::u8);
   ctx.kernels().quantize(ctx.stream(), {.x = made.codes.raw(),
@@ -107,7 +107,7 @@ void check_carried(ExecutionContext& ctx, const Packed& made, int64_t rows, int6
                                         .format = format,
                                         .dtype = DType::u8,
                                         .packed = packed.data<uint8_t>(),
-                                        .sum_rows = sum_rows});
+                                        .contract_rows = contract_rows});
   CHECK(bytes_of(ctx, values) == bytes_of(ctx, made.values));
   CHECK(bytes_of(ctx, codes) == bytes_of(ctx, made.codes));
   CHECK(bytes_of(ctx, packed) == bytes_of(ctx, made.packed));
@@ -129,7 +129,7 @@ Values product(ExecutionContext& ctx, const Packed& a, const Packed& b, const Va
                                  .c = c.raw(),
                                  .m = a.layout.lines,
                                  .n = b.layout.lines,
-                                 .k = a.layout.sum,
+                                 .k = a.layout.k,
                                  .ldc = b.layout.lines,
                                  .beta = 1,
                                  .c_dtype = c_dtype,
@@ -149,15 +149,15 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{1, 16}, {48, 80}, {257, 129}, {512, 1040}})
     for (const Tiles& tiles : kTiles)
       for (DType dtype : contract::kDTypes)
-        for (bool sum_rows : {false, true})
+        for (bool contract_rows : {false, true})
           for (bool stochastic : {false, true}) {
             if (stochastic && tiles.scale != QuantScale::nvfp4) continue;
             INFO(rows << "x" << cols << " " << name(dtype) << " " << name(tiles.format) << " scale "
                       << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x"
-                      << tiles.cols << (sum_rows ? " sum over rows" : ""));
+                      << tiles.cols << (contract_rows ? " sum over rows" : ""));
             Values x = with_outliers(rows * cols, "x");
-            Packed cpu = quantized(on.cpu, x, rows, cols, dtype, tiles, sum_rows, stochastic),
-                   gpu = quantized(on.gpu, x, rows, cols, dtype, tiles, sum_rows, stochastic);
+            Packed cpu = quantized(on.cpu, x, rows, cols, dtype, tiles, contract_rows, stochastic),
+                   gpu = quantized(on.gpu, x, rows, cols, dtype, tiles, contract_rows, stochastic);
             CHECK(bytes_of(on.cpu, cpu.values) == bytes_of(on.gpu, gpu.values));
             CHECK(bytes_of(on.cpu, cpu.codes) == bytes_of(on.gpu, gpu.codes));
             CHECK(bytes_of(on.cpu, cpu.scales) == bytes_of(on.gpu, gpu.scales));
@@ -165,7 +165,7 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
             CHECK(bytes_of(on.cpu, cpu.packed) == bytes_of(on.gpu, gpu.packed));
             CHECK(bytes_of(on.cpu, cpu.packed_scales) == bytes_of(on.gpu, gpu.packed_scales));
             if (tiles.scale == QuantScale::tensor)
-              check_carried(on.gpu, gpu, rows, cols, tiles.format, sum_rows);
+              check_carried(on.gpu, gpu, rows, cols, tiles.format, contract_rows);
           }
 }
 

@@ -15,21 +15,21 @@ struct Discard {  // y = x; before x's op runs backward, `discarded` gets its va
     GradMode off(ctx, false);
     auto& node = static_cast<TapeNode&>(*discarded.node());
     before_values(node);
-    Tensor values = node.again(ctx);
+    Tensor values = node.recompute(ctx);
     discarded.storage()->adopt(*values.storage());
     g[0].give(ctx, dy);
   }
 };
 
-bool repeatable(const Tensor& t) {
+bool can_recompute(const Tensor& t) {
   auto* node = dynamic_cast<const TapeNode*>(t.node().get());
-  return node && node->repeatable();
+  return node && node->can_recompute();
 }
 
 }  // namespace
 
 Tensor discard_until_backward(const Tensor& y, const Tensor& discarded) {
-  if (!y.context().grad_enabled || !y.node() || !repeatable(discarded)) return y;
+  if (!y.context().grad_enabled || !y.node() || !can_recompute(discarded)) return y;
   const size_t bytes = static_cast<size_t>(discarded.numel()) * size_of(discarded.dtype());
   MT_CHECK(discarded.contiguous() && discarded.storage()->bytes() == bytes,
            "only a tensor that has its memory for itself can be discarded, not a view");

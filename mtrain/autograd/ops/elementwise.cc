@@ -63,9 +63,9 @@ struct Mul {  // y = a * b;  da = dy * b, db = dy * a
   Tensor forward(ExecutionContext& ctx, const Tensor& a_in, const Tensor& b_in) {
     a = a_in.detach();
     b = b_in.detach();
-    return again(ctx);
+    return recompute(ctx);
   }
-  Tensor again(ExecutionContext& ctx) { return product(ctx, a, b); }
+  Tensor recompute(ExecutionContext& ctx) { return product(ctx, a, b); }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     if (g[0].wanted()) g[0].give(ctx, product(ctx, dy, b));
     if (g[1].wanted()) g[1].give(ctx, product(ctx, dy, a));
@@ -104,9 +104,9 @@ struct SiluMul {  // y = silu(gate) * up
   Tensor forward(ExecutionContext& ctx, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
-    return again(ctx);
+    return recompute(ctx);
   }
-  Tensor again(ExecutionContext& ctx) {
+  Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(gate.shape(), gate.dtype());
     ctx.kernels().silu_mul(ctx.stream(), {.gate = gate.raw(),
                                           .up = up.raw(),
@@ -138,9 +138,9 @@ struct Gelu {  // y = x Φ(x)
   Tensor composition(const Tensor& in) const { return plain::gelu(in, kind); }
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
     x = x_in.detach();
-    return again(ctx);
+    return recompute(ctx);
   }
-  Tensor again(ExecutionContext& ctx) {
+  Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
     ctx.kernels().gelu(
         ctx.stream(),

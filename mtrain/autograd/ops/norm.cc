@@ -19,9 +19,9 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
     x = x_in.detach();
     w = w_in.detach();
     rstd = ctx.empty({x.size(0)}, DType::f32);
-    return again(ctx);
+    return recompute(ctx);
   }
-  Tensor again(ExecutionContext& ctx) {
+  Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
     ctx.kernels().rms_norm(ctx.stream(), {.x = x.raw(),
                                           .w = w.raw(),
@@ -72,9 +72,9 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
     if (b_in.defined()) b = b_in.detach();
     mean = ctx.empty({x.size(0)}, DType::f32);
     rstd = ctx.empty({x.size(0)}, DType::f32);
-    return again(ctx);
+    return recompute(ctx);
   }
-  Tensor again(ExecutionContext& ctx) {
+  Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
     ctx.kernels().layer_norm(ctx.stream(), {.x = x.raw(),
                                             .w = w.raw(),

@@ -32,7 +32,7 @@ const float* scale_of(const Tensor& factor) {
 
 }  // namespace
 
-Tensor DelayedScales::known(ExecutionContext& ctx, QuantOperand operand) {
+Tensor DelayedScales::from_history(ExecutionContext& ctx, QuantOperand operand) {
   auto n = history_->size() / kQuantOperands, at = static_cast<size_t>(operand);
   if (std::exchange(stale_, false)) {
     std::vector<float> largest(kQuantOperands);
@@ -48,26 +48,27 @@ Tensor DelayedScales::known(ExecutionContext& ctx, QuantOperand operand) {
   return is_known_[at] ? used_.slice(0, i, i + 1) : Tensor();
 }
 
-void DelayedScales::see(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax) {
-  if (!seen_.defined()) seen_ = ctx.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
+void DelayedScales::record(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax) {
+  if (!recorded_.defined())
+    recorded_ = ctx.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
   auto i = static_cast<int64_t>(operand);
-  run_amax(ctx, amax, seen_.slice(0, i, i + 1), true);
+  run_amax(ctx, amax, recorded_.slice(0, i, i + 1), true);
 }
 
-std::array<float, kQuantOperands> DelayedScales::seen(ExecutionContext& ctx) const {
+std::array<float, kQuantOperands> DelayedScales::recorded(ExecutionContext& ctx) const {
   std::array<float, kQuantOperands> out{};
-  if (seen_.defined()) ctx.download(seen_, out.data());
+  if (recorded_.defined()) ctx.download(recorded_, out.data());
   return out;
 }
 
-void DelayedScales::end_step(std::span<const float> seen, bool keep) {
-  if (seen_.defined()) seen_.context().fill_zero(seen_);
+void DelayedScales::end_step(std::span<const float> recorded, bool keep) {
+  if (recorded_.defined()) recorded_.context().fill_zero(recorded_);
   if (!keep) return;
   auto n = static_cast<std::ptrdiff_t>(history_->size() / kQuantOperands);
   for (size_t o = 0; o < kQuantOperands; ++o) {
     auto first = history_->begin() + static_cast<std::ptrdiff_t>(o) * n;
     std::rotate(first, first + n - 1, first + n);
-    *first = std::isfinite(seen[o]) ? seen[o] : 0;
+    *first = std::isfinite(recorded[o]) ? recorded[o] : 0;
   }
   stale_ = true;
 }
@@ -78,8 +79,8 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
   Tensor amax = ctx.empty({1}, DType::f32);
   run_amax(ctx, x, amax, false);
   if (delayed) {
-    if (ctx.training) delayed->see(ctx, operand, amax);
-    if (Tensor known = delayed->known(ctx, operand); known.defined()) return known;
+    if (ctx.training) delayed->record(ctx, operand, amax);
+    if (Tensor known = delayed->from_history(ctx, operand); known.defined()) return known;
   }
   if (share) share(amax, operand);
   return amax;
@@ -91,7 +92,7 @@ QuantizedProducts::Operand QuantizedProducts::take(ExecutionContext& ctx, const 
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");
   if (delayed && ctx.training)
-    delayed->see(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
+    delayed->record(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
@@ -138,7 +139,7 @@ QuantScale QuantizedProducts::scale() const {
 
 QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, const Operand& operand,
                                                      QuantOperand kind, Along along,
-                                                     int64_t draw) const {
+                                                     int64_t first_row) const {
   require_kernel(ctx, ctx.kernels().quantize, "quantize");
   const Tensor& x = operand.x;
   bool gradient = kind == QuantOperand::gradient, weight = kind == QuantOperand::weight;
@@ -162,7 +163,7 @@ QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, cons
                     .format = gradient ? rule_.backward : rule_.forward,
                     .scale = scale(),
                     .dtype = x.dtype(),
-                    .sum_rows = along == Along::rows};
+                    .contract_rows = along == Along::rows};
   Codes out;
   out.factor = operand.factor;
   if (ctx.kernels().multiplies(args.scale)) {
@@ -191,7 +192,7 @@ QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, cons
     args.stochastic = true;
     args.seed = ctx.seed(), args.step = ctx.step;
     args.name_key = name_key_ + (along == Along::rows ? 1 : 0);
-    args.first_row = draw, args.first_col = first_output;
+    args.first_row = first_row, args.first_col = first_output;
     args.all_cols = outputs > 0 ? outputs : x.size(1);
   }
   ctx.kernels().quantize(ctx.stream(), args);
@@ -205,7 +206,7 @@ namespace {
 template <class Codes>
 void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tensor& c,
               bool accumulate, const Tensor& bias, const Tensor& addend) {
-  MT_CHECK_EQ(a.layout.sum, b.layout.sum);
+  MT_CHECK_EQ(a.layout.k, b.layout.k);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
   ctx.kernels().quantized_gemm(
       ctx.stream(), {.product = {.a = a.packed.raw(),
@@ -215,7 +216,7 @@ void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tenso
                                  .addend = bytes(addend),
                                  .m = a.layout.lines,
                                  .n = b.layout.lines,
-                                 .k = a.layout.sum,
+                                 .k = a.layout.k,
                                  .ldc = b.layout.lines,
                                  .beta = accumulate ? 1.0f : 0.0f,
                                  .c_dtype = c.dtype(),
@@ -253,8 +254,8 @@ void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const O
 }
 
 void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w,
-                                       const Tensor& dx, bool accumulate, int64_t draw) const {
-  Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, draw),
+                                       const Tensor& dx, bool accumulate, int64_t first_row) const {
+  Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, first_row),
         right = quantize(ctx, w, QuantOperand::weight, Along::rows, 0);
   if (left.packed.defined()) return multiply(ctx, left, right, dx, accumulate, {}, {});
   linear_input_gradient(ctx, left.values, right.values, dx, accumulate, scale_of(left.factor),
@@ -262,11 +263,12 @@ void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy,
 }
 
 void QuantizedProducts::weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x,
-                                        const Tensor& dw, bool accumulate, int64_t draw) const {
+                                        const Tensor& dw, bool accumulate,
+                                        int64_t first_row) const {
   bool rotated = rule_.recipe == QuantRecipe::nvfp4 && rule_.hadamard;
   Operand dy_used = rotated ? rotate(ctx, dy.x, QuantOperand::gradient) : dy,
           x_used = rotated ? rotate(ctx, x.x, QuantOperand::input) : x;
-  Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, draw),
+  Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, first_row),
         right = quantize(ctx, x_used, QuantOperand::input, Along::rows, 0);
   if (left.packed.defined()) return multiply(ctx, left, right, dw, accumulate, {}, {});
   linear_weight_gradient(ctx, left.values, right.values, dw, accumulate, scale_of(left.factor),

@@ -11,12 +11,12 @@ namespace {
 
 GemmPlans::Key key_of(const QuantizedGemmArgs& args, const void* read) {
   const GemmArgs& g = args.product;
-  int64_t sum = args.a.padded_sum();
+  int64_t k = args.a.padded_k();
   return {.m = g.m,
           .n = g.n,
-          .k = sum,
-          .lda = sum,
-          .ldb = sum,
+          .k = k,
+          .lda = k,
+          .ldb = k,
           .ldc = g.ldc,
           .batch = 1,
           .stride_a = 0,
@@ -76,8 +76,8 @@ bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
 
 /// Decodes the operands and multiplies them as bf16.
 void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
-  int64_t sum = args.a.padded_sum();
-  auto count = [&](const QuantLayout& layout) { return static_cast<size_t>(layout.lines * sum); };
+  int64_t k = args.a.padded_k();
+  auto count = [&](const QuantLayout& layout) { return static_cast<size_t>(layout.lines * k); };
   auto* a = static_cast<bf16*>(stream.operands(sizeof(bf16) * (count(args.a) + count(args.b))));
   bf16* b = a + count(args.a);
   check(quantized_values(stream.launch(), args.a, args.product.a, args.a_scales, a),
@@ -86,7 +86,7 @@ void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
         "quantized_values");
   GemmArgs g = args.product;
   g.a = a, g.b = b, g.transpose_a = false, g.transpose_b = true;
-  g.k = g.lda = g.ldb = sum, g.batch = 1, g.dtype = DType::bf16;
+  g.k = g.lda = g.ldb = k, g.batch = 1, g.dtype = DType::bf16;
   gemm(stream, g);
   stream.join_lanes();  // the operands' memory is reused
 }
@@ -94,9 +94,9 @@ void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
 }  // namespace
 
 void quantized_gemm(CudaStream& stream, const QuantizedGemmArgs& args) {
-  MT_CHECK(args.a.scale == args.b.scale && args.a.sum == args.b.sum &&
-               args.a.padded_sum() == args.b.padded_sum(),
-           "operands of different sums or scales");
+  MT_CHECK(args.a.scale == args.b.scale && args.a.k == args.b.k &&
+               args.a.padded_k() == args.b.padded_k(),
+           "operands of different k or scales");
   MT_CHECK(args.a.lines == args.product.m && args.b.lines == args.product.n,
            "operands of another shape than the result");
   if (args.product.m <= 0 || args.product.n <= 0) return;

@@ -177,7 +177,7 @@ TEST_CASE(
                      .prefetch = false},
                     consumed);
       std::vector<int32_t> out;
-      for (const Batch& batch : loader.next()) {
+      for (const MicroBatch& batch : loader.next()) {
         out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
         out.insert(out.end(), batch.targets.begin(), batch.targets.end());
       }

@@ -54,7 +54,7 @@ std::vector<int32_t> first_tokens(const SampleSource& source, int64_t seq, int64
       source,
       {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
   std::vector<int32_t> out;
-  for (const Batch& batch : loader.next()) out.push_back(batch.tokens[0]);
+  for (const MicroBatch& batch : loader.next()) out.push_back(batch.tokens[0]);
   return out;
 }
 

@@ -59,7 +59,7 @@ std::string answers(const SampleSource& source, int64_t seq, int64_t count) {
       source,
       {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
   std::string out;
-  for (const Batch& batch : loader.next())
+  for (const MicroBatch& batch : loader.next())
     for (int32_t target : batch.targets)
       if (target >= 'a' && target <= 'z') out += static_cast<char>(target);
   return out;

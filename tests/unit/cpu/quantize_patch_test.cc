@@ -58,10 +58,10 @@ int64_t expected_place(const QuantLayout& layout, int64_t line, int64_t group, i
 
 template <class T>
 void compare(Level& level, int64_t rows, int64_t cols, QuantFormat format, Tiles tiles,
-             bool sum_rows, bool stochastic) {
+             bool contract_rows, bool stochastic) {
   INFO(rows, "x", cols, " in tiles of ", tiles.rows, "x", tiles.cols, ", ",
        std::string(name(format)), ", scale ", static_cast<int>(tiles.scale),
-       sum_rows ? ", sum over rows" : "");
+       contract_rows ? ", sum over rows" : "");
   auto x = Buffer<T>::random(rows * cols, "patch", 0.02);
   for (int64_t i = 0; i < x.count(); i += 7) x.set(i, 30 * x[i]);
   if (rows > 40) x.set(40 * cols + cols / 2, INFINITY);
@@ -87,7 +87,7 @@ void compare(Level& level, int64_t rows, int64_t cols, QuantFormat format, Tiles
                     .first_col = 2,
                     .all_cols = cols + 5,
                     .dtype = DTypeOf<T>::value,
-                    .sum_rows = sum_rows};
+                    .contract_rows = contract_rows};
   Quantized<T> vector(level, x, args, false), patch(level, x, args, true);
   CHECK(same(vector.factor, patch.factor));
   int64_t wrong = 0;
@@ -103,9 +103,9 @@ void compare(Level& level, int64_t rows, int64_t cols, QuantFormat format, Tiles
   const QuantLayout& layout = patch.layout;
   int64_t across = (cols + tiles.cols - 1) / tiles.cols, misplaced = 0;
   for (int64_t l = 0; l < layout.lines; ++l)
-    for (int64_t at = 0; at < layout.padded_sum(); ++at) {
-      int64_t r = sum_rows ? at : l, c = sum_rows ? l : at;
-      bool inside = at < layout.sum;
+    for (int64_t at = 0; at < layout.padded_k(); ++at) {
+      int64_t r = contract_rows ? at : l, c = contract_rows ? l : at;
+      bool inside = at < layout.k;
       uint8_t byte =
           patch.packed
               .data()[l * layout.line_bytes() + (format == QuantFormat::e2m1 ? at / 2 : at)];
@@ -144,15 +144,15 @@ TEST_CASE("patches have the bits of the vector code, and codes and scales lie as
   for (auto [rows, cols] :
        {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}, {64, 1040}})
     for (const Tiles& t : kRows)
-      for (bool sum_rows : {false, true}) {
-        Tiles tiles = sum_rows ? Tiles{t.scale, t.cols, t.rows} : t;
+      for (bool contract_rows : {false, true}) {
+        Tiles tiles = contract_rows ? Tiles{t.scale, t.cols, t.rows} : t;
         bool fp4 = t.scale == QuantScale::nvfp4;
         for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2, QuantFormat::e2m1}) {
           if (fp4 != (format == QuantFormat::e2m1)) continue;
-          compare<bf16>(level, rows, cols, format, tiles, sum_rows, false);
-          compare<f16>(level, rows, cols, format, tiles, sum_rows, false);
-          compare<float>(level, rows, cols, format, tiles, sum_rows, false);
-          if (fp4) compare<bf16>(level, rows, cols, format, tiles, sum_rows, true);
+          compare<bf16>(level, rows, cols, format, tiles, contract_rows, false);
+          compare<f16>(level, rows, cols, format, tiles, contract_rows, false);
+          compare<float>(level, rows, cols, format, tiles, contract_rows, false);
+          if (fp4) compare<bf16>(level, rows, cols, format, tiles, contract_rows, true);
         }
       }
 }
@@ -161,8 +161,9 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
   Level level(cpu::usable_isas().front(), 2);
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}})
     for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2})
-      for (bool sum_rows : {false, true}) {
-        INFO(rows, "x", cols, ", ", std::string(name(format)), sum_rows ? ", sum over rows" : "");
+      for (bool contract_rows : {false, true}) {
+        INFO(rows, "x", cols, ", ", std::string(name(format)),
+             contract_rows ? ", sum over rows" : "");
         auto x = Buffer<bf16>::random(rows * cols, "codes", 0.02);
         x.set(5, INFINITY);
         float amax = 0.05f;
@@ -176,7 +177,7 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
                           .cols = cols,
                           .format = format,
                           .dtype = DType::bf16,
-                          .sum_rows = sum_rows};
+                          .contract_rows = contract_rows};
         Quantized<bf16> made(level, x, args, true);
         Buffer<uint8_t> packed(made.packed.count(), 0xEE), codes(rows * cols),
             codes_alone(rows * cols);

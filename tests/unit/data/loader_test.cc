@@ -38,9 +38,9 @@ class Counting final : public SampleSource {
   bool repeats_;
 };
 
-std::vector<int32_t> tokens_of(std::span<const Batch> batches) {
+std::vector<int32_t> tokens_of(std::span<const MicroBatch> batches) {
   std::vector<int32_t> out;
-  for (const Batch& batch : batches)
+  for (const MicroBatch& batch : batches)
     out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
   return out;
 }
@@ -55,7 +55,7 @@ TEST_CASE("a micro-batch lays samples end to end and counts what the loss uses")
         {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
     auto step = loader.next();
     REQUIRE(step.size() == 3);
-    const Batch& batch = step[1];
+    const MicroBatch& batch = step[1];
     CHECK(batch.first_sample == 2);
     CHECK(batch.tokens.front() == 16);
     CHECK(batch.tokens.back() == 31);
@@ -145,7 +145,7 @@ TEST_CASE("steady state reuses its buffers") {
   std::vector<const int32_t*> seen;
   for (int i = 0; i < 50; ++i) {
     auto step = loader.next();
-    for (const Batch& batch : step) {
+    for (const MicroBatch& batch : step) {
       seen.push_back(batch.tokens.data());
       seen.push_back(batch.cu_seqlens.data());
     }

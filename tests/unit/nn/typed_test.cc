@@ -23,7 +23,7 @@ const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 struct Place {
   Place(Communicator& world, bool sequence, bool typed)
       : mesh(world, MeshLayout({{"tp", kRanks}})) {
-    parallel = {.tp = &mesh["tp"], .sequence = sequence, .typed = typed};
+    parallel = {.tp = &mesh["tp"], .sequence_parallel = sequence, .typed = typed};
     if (typed) lab.context().typed = {.axis = parallel.tp, .stream = parallel.stream()};
     settings.parallel = &parallel;
   }

@@ -144,7 +144,7 @@ struct Axes {
       shard = axis("shard", l.tp, shards), copy = axis("copy", l.tp * shards, l.hsdp);
     }
     parallel = {.tp = tp.get(), .ep = ep.get(), .etp = etp.get(), .edp = edp.get()};
-    parallel.sequence = l.sequence;
+    parallel.sequence_parallel = l.sequence;
     parallel.kv_copies = tp.get();  // of a layer with one key/value head
   }
   std::unique_ptr<Axis> tp, dp, etp, ep, edp, shard, copy;

@@ -40,7 +40,7 @@ cudaError_t squared_norm(const Launch&, const SquaredNormArgs&) = delete;
 MT_KERNELS(MT_LAUNCHED)
 #undef MT_LAUNCHED
 
-/// The values of packed codes, with the scales of their tiles: [lines, padded_sum].
+/// The values of packed codes, with the scales of their tiles: [lines, padded_k].
 cudaError_t quantized_values(const Launch&, const QuantLayout&, const void* codes,
                              const void* scales, bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kElementThreads) hadamards(HadamardArgs a) {
 
 __global__ void __launch_bounds__(kElementThreads)
     values_of(QuantLayout layout, const uint8_t* codes, const void* scales, bf16* values) {
-  int64_t width = layout.padded_sum(), step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  int64_t width = layout.padded_k(), step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < layout.lines * width; i += step) {
     Split at = split(i, width);
@@ -154,7 +154,7 @@ cudaError_t hadamard(const Launch& launch, const HadamardArgs& a) {
 
 cudaError_t quantized_values(const Launch& launch, const QuantLayout& layout, const void* codes,
                              const void* scales, bf16* values) {
-  int64_t count = layout.lines * layout.padded_sum();
+  int64_t count = layout.lines * layout.padded_k();
   if (count <= 0) return cudaSuccess;
   values_of<<<element_blocks(launch, count), kElementThreads, 0, launch.stream>>>(
       layout, static_cast<const uint8_t*>(codes), scales, values);
