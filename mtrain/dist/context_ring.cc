@@ -68,11 +68,11 @@ class Round {
       RowRange queries{ring.row(me, s), ring.length(me, s)},
           keys{ring.row(other, s), ring.length(other, s)};
       if (block_.causal && other > me)
-        queries = {queries.row + ring.early(me, s), ring.late(me, s)};
+        queries = {queries.first + ring.early(me, s), ring.late(me, s)};
       if (block_.causal && other < me) keys.rows = ring.early(other, s);
       if (queries.rows > 0 && keys.rows > 0)
-        all.push_back({static_cast<int32_t>(queries.row), static_cast<int32_t>(queries.rows),
-                       static_cast<int32_t>(keys.row), static_cast<int32_t>(keys.rows), 0});
+        all.push_back({static_cast<int32_t>(queries.first), static_cast<int32_t>(queries.rows),
+                       static_cast<int32_t>(keys.first), static_cast<int32_t>(keys.rows), 0});
     }
     return all;
   }

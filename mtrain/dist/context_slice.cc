@@ -76,7 +76,7 @@ std::vector<RowRange> ContextRing::in_order(int first, int count) const {
     begin[static_cast<size_t>(i)] = begin[static_cast<size_t>(i - 1)] + rows(first + i - 1);
   std::vector<RowRange> ranges;
   auto add = [&](int64_t row, int64_t n) {
-    if (!ranges.empty() && ranges.back().row + ranges.back().rows == row)
+    if (!ranges.empty() && ranges.back().first + ranges.back().rows == row)
       ranges.back().rows += n;
     else if (n > 0)
       ranges.push_back({row, n});
@@ -129,7 +129,7 @@ void ContextSlice::add(Part part, std::span<const int64_t> starts) {
   int me = rank_ - part.first_rank;
   const ContextRing& ring = part.ring;
   auto range = [&](int64_t token, int64_t n) {
-    if (!tokens_.empty() && tokens_.back().row + tokens_.back().rows == token)
+    if (!tokens_.empty() && tokens_.back().first + tokens_.back().rows == token)
       tokens_.back().rows += n;
     else if (n > 0)
       tokens_.push_back({token, n});
@@ -154,7 +154,7 @@ std::vector<int32_t> ContextSlice::take(std::span<const int32_t> values) const {
   std::vector<int32_t> mine;
   mine.reserve(static_cast<size_t>(rows_));
   for (const RowRange& r : tokens_) {
-    auto some = values.subspan(static_cast<size_t>(r.row), static_cast<size_t>(r.rows));
+    auto some = values.subspan(static_cast<size_t>(r.first), static_cast<size_t>(r.rows));
     mine.insert(mine.end(), some.begin(), some.end());
   }
   return mine;

@@ -8,7 +8,7 @@ Tensor ordered(ExecutionContext& ctx, const Tensor& x, const std::vector<RowRang
   Tensor y = ctx.empty(x.shape(), x.dtype());
   int64_t at = 0;
   for (const RowRange& range : ranges) {
-    Tensor there = (back ? y : x).slice(0, range.row, range.row + range.rows),
+    Tensor there = (back ? y : x).slice(0, range.first, range.first + range.rows),
            here = (back ? x : y).slice(0, at, at + range.rows);
     ctx.copy(back ? there : here, back ? here : there);
     at += range.rows;

@@ -52,9 +52,9 @@ std::vector<LogicalMatrix> qkv_matrices(const HeadLayout& all, int64_t cols) {
   int64_t queries = all.queries_per_group() * all.head_dim;
   for (int64_t g = 0; g < all.groups; ++g) {
     int64_t base = g * all.group_stride();
-    matrices[0].rows.push_back({.row = base, .rows = queries});
-    matrices[1].rows.push_back({.row = base + queries, .rows = all.head_dim});
-    matrices[2].rows.push_back({.row = base + queries + all.head_dim, .rows = all.head_dim});
+    matrices[0].rows.push_back({.first = base, .rows = queries});
+    matrices[1].rows.push_back({.first = base + queries, .rows = all.head_dim});
+    matrices[2].rows.push_back({.first = base + queries + all.head_dim, .rows = all.head_dim});
   }
   return matrices;
 }

@@ -10,7 +10,7 @@ Tensor as_rows(const Tensor& tensor, int64_t cols) {
 }
 
 Tensor rows_of(const Tensor& table, const RowRange& range) {
-  return table.slice(0, range.row, range.row + range.rows);
+  return table.slice(0, range.first, range.first + range.rows);
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ std::vector<LogicalMatrix> plain_matrices(const Shape& shape) {
   int64_t rows = shape[-2], cols = shape[-1], count = shape.numel() / (rows * cols);
   for (int64_t i = 0; i < count; ++i)
     matrices.push_back(
-        {shape.rank() == 2 ? "" : std::to_string(i), {{.row = i * rows, .rows = rows}}, cols});
+        {shape.rank() == 2 ? "" : std::to_string(i), {{.first = i * rows, .rows = rows}}, cols});
   return matrices;
 }
 

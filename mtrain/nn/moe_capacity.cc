@@ -41,7 +41,7 @@ std::vector<int64_t> tokens_of_rows(const ExecutionContext& ctx, int64_t rows) {
   std::vector<RowRange> ranges =
       ctx.own_tokens ? *ctx.own_tokens : std::vector<RowRange>{{0, rows}};
   for (const RowRange& range : ranges)
-    for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.row + i);
+    for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.first + i);
   MT_CHECK_EQ(static_cast<int64_t>(out.size()), rows);
   return out;
 }

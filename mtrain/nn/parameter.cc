@@ -75,7 +75,7 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
   return ranges;
 }
 
-void Parameter::start_values(uint64_t seed, int64_t begin, std::span<float> values) const {
+void Parameter::init_values(uint64_t seed, int64_t begin, std::span<float> values) const {
   int64_t end = begin + static_cast<int64_t>(values.size());
   for (const ParamBox& box : boxes())
     for_each_run(
@@ -83,7 +83,7 @@ void Parameter::start_values(uint64_t seed, int64_t begin, std::span<float> valu
           int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
           if (lo >= hi) return;
           auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
-          fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
+          fill(init, seed, name, part, static_cast<uint64_t>(from + lo - at));
         });
 }
 
@@ -108,7 +108,7 @@ void ParamList::clear_gradients() {
   for (auto& p : parameters_) p.leaf->has_grad = false;
 }
 
-void ParamList::settle_gradients(ExecutionContext& ctx) {
+void ParamList::zero_unwritten_gradients(ExecutionContext& ctx) {
   for (auto& p : parameters_)
     if (!p.leaf->has_grad) ctx.fill_zero(p.main_grad);
 }
@@ -188,7 +188,7 @@ void allocate(Parameter& p, const BuildSettings& settings) {
   p.master = ctx.empty(p.local, DType::f32);
   if (settings.initialise) {
     std::vector<float> values(static_cast<size_t>(p.numel()));
-    p.start_values(ctx.seed(), 0, values);
+    p.init_values(ctx.seed(), 0, values);
     ctx.upload(p.master, values.data());
   }
   p.value = p.dtype == DType::f32 ? p.master : ctx.empty(p.local, p.dtype);
@@ -218,7 +218,7 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
   for (const auto& shard : p.shards) shape[shard.dim] = shard.size();
   p.local = shape;
   p.dtype = settings_->dtype;
-  p.start = init;
+  p.init = init;
   place(p, parallel());
   if (!settings_->defer_memory) allocate(p, *settings_);
   return settings_->parameters.add(std::move(p));

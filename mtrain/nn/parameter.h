@@ -63,7 +63,7 @@ struct MT_API Parameter {
   Shape global;                         // shape of the whole
   Shape local;                          // of this rank's part
   DType dtype = DType::f32;             // of the value; u8: codes
-  Init start;                           // the initial values
+  Init init;                            // the initial values
   std::vector<DimShard>
       shards;  // the sharded dimensions, ascending; empty: this rank holds the whole tensor
   std::vector<PartialSum> partial;  // elements of the gradient that are partial sums
@@ -88,7 +88,7 @@ struct MT_API Parameter {
 
   int64_t numel() const { return local.numel(); }
   /// Writes the initial values of local elements begin, begin + 1, …
-  void start_values(uint64_t seed, int64_t begin, std::span<float> values) const;
+  void init_values(uint64_t seed, int64_t begin, std::span<float> values) const;
   /// Ranges [begin, end) of the local elements that this rank counts in norms, ascending and not
   /// adjacent.
   std::vector<std::pair<int64_t, int64_t>> primary_ranges() const;
@@ -118,7 +118,7 @@ class MT_API ParamList {
   void clear_gradients();
   /// Zeroes the gradients that no backward has written since clear_gradients(). REQUIRES: all
   /// gradients have memory.
-  void settle_gradients(ExecutionContext& ctx);
+  void zero_unwritten_gradients(ExecutionContext& ctx);
 
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }

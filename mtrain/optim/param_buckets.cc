@@ -175,7 +175,7 @@ void ParamBuckets::fill(const ParamBucket& b, const Tensor& to, int64_t begin) {
       ctx_.copy(part, flat(p.master).slice(0, lo - item.begin, hi - item.begin));
     } else if (options_.initialise) {
       std::vector<float> values(static_cast<size_t>(hi - lo));
-      p.start_values(ctx_.seed(), lo - item.begin, values);
+      p.init_values(ctx_.seed(), lo - item.begin, values);
       ctx_.copy(part, ctx_.from_host<float>(values, {hi - lo}));
     }
   }

@@ -18,10 +18,10 @@ std::vector<LogicalMatrix> held_matrices(const Parameter& p, const std::vector<D
     LogicalMatrix here{matrix.name, {}, matrix.cols};
     for (const RowRange& range : matrix.rows)
       for (const ShardPiece& piece : shards[0].pieces) {
-        int64_t lo = std::max(range.row, piece.global * rows),
-                hi = std::min(range.row + range.rows, (piece.global + piece.size) * rows);
+        int64_t lo = std::max(range.first, piece.global * rows),
+                hi = std::min(range.first + range.rows, (piece.global + piece.size) * rows);
         if (lo < hi)
-          here.rows.push_back({.row = lo + (piece.local - piece.global) * rows, .rows = hi - lo});
+          here.rows.push_back({.first = lo + (piece.local - piece.global) * rows, .rows = hi - lo});
       }
     if (here.rows.empty()) continue;
     MT_CHECK(here.num_rows() == matrix.num_rows(), p.name, ": a rank holds a part of matrix '",

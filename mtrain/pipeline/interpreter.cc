@@ -394,7 +394,7 @@ void Interpreter::reduce() {
   if (hooks_.reduce)
     hooks_.reduce();
   else
-    parameters_.settle_gradients(ctx_);
+    parameters_.zero_unwritten_gradients(ctx_);
 }
 
 /// The rank of the last stage broadcasts the losses to the other ranks of the pipeline.

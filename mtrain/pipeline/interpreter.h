@@ -60,8 +60,8 @@ class MT_API Interpreter {
 
   /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if
   /// the program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter.
-  /// `reduce`: at the end of the program's last Reduce, instead of settle_gradients(). `start`: at
-  /// each Reduce of the lists of steps, with its index in `buckets`.
+  /// `reduce`: at the end of the program's last Reduce, instead of zero_unwritten_gradients().
+  /// `start`: at each Reduce of the lists of steps, with its index in `buckets`.
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce_scatter, reduce;
     std::function<void(size_t bucket)> start = {};

@@ -114,8 +114,8 @@ struct HeadsView {
 /// A block of attention in which queries and keys are rows of different tensors, as for a sequence
 /// whose tokens are sharded over ranks.
 struct AttentionSpan {
-  int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
-  int32_t key = 0, keys = 0;       // attend to rows [key, key + keys) of k and v
+  int32_t first_query = 0, queries = 0;  // rows [first_query, first_query + queries) of q, o, lse
+  int32_t first_key = 0, keys = 0;       // attend to rows [first_key, first_key + keys) of k and v
   int32_t offset = 0;  // causal: query i attends to keys 0 … i + offset. REQUIRES: >= 0
 };
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao

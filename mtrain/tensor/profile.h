@@ -19,7 +19,7 @@ struct Work {
 };
 
 /// One interval of time of one step.
-struct Span {
+struct ProfileEvent {
   std::string name;   // "gemm", or a phase of the step: "forward"
   std::string shape;  // "2048x3072x768 NT bf16"; empty for phases
   Work work;
@@ -35,14 +35,14 @@ class MT_API Profile {
   const KernelTable& recording() const { return recording_; }
   const KernelTable& kernels() const { return kernels_; }
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  void add(Span span) { spans_.push_back(std::move(span)); }
-  const std::vector<Span>& spans() const { return spans_; }
+  void add(ProfileEvent event) { events_.push_back(std::move(event)); }
+  const std::vector<ProfileEvent>& events() const { return events_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   const KernelTable& kernels_;
   KernelTable recording_;
-  std::vector<Span> spans_;
+  std::vector<ProfileEvent> events_;
   Clock::time_point begin_ = Clock::now();
 };
 

@@ -5,9 +5,9 @@
 
 namespace mtrain {
 
-/// Rows [row, row + rows).
+/// Rows [first, first + rows).
 struct RowRange {
-  int64_t row = 0, rows = 0;
+  int64_t first = 0, rows = 0;
   bool operator==(const RowRange&) const = default;
 };
 

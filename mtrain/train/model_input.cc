@@ -47,7 +47,7 @@ std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin
   int64_t row = 0;
   for (const RowRange& range : ranges) {
     int64_t from = std::max(row, begin), to = std::min(row + range.rows, end);
-    if (from < to) some.push_back({range.row + from - row, to - from});
+    if (from < to) some.push_back({range.first + from - row, to - from});
     row += range.rows;
   }
   return some;

@@ -73,16 +73,16 @@ ProfileSummary summarise(const Profile& profile, const std::vector<double>& step
   out.step_seconds = sorted[sorted.size() / 2];
   std::map<std::pair<std::string, std::string>, KernelUse> uses;
   auto count = static_cast<double>(steps.size());
-  for (const Span& span : profile.spans()) {
-    if (span.phase) continue;
-    KernelUse& use = uses[{span.name, span.shape}];
-    use.kernel = span.name;
-    use.shape = span.shape;
+  for (const ProfileEvent& event : profile.events()) {
+    if (event.phase) continue;
+    KernelUse& use = uses[{event.name, event.shape}];
+    use.kernel = event.name;
+    use.shape = event.shape;
     use.calls += 1 / count;
-    use.seconds += span.seconds / count;
-    use.work.flops += span.work.flops / count;
-    use.work.bytes += span.work.bytes / count;
-    out.kernel_seconds += span.seconds / count;
+    use.seconds += event.seconds / count;
+    use.work.flops += event.work.flops / count;
+    use.work.bytes += event.work.bytes / count;
+    out.kernel_seconds += event.seconds / count;
   }
   for (auto& [key, use] : uses) out.uses.push_back(std::move(use));
   std::sort(out.uses.begin(), out.uses.end(),
@@ -151,16 +151,16 @@ std::string to_trace(const Profile& profile, const std::string& process_name) {
   named("process_name", 0, process_name);
   named("thread_name", 0, "phases");
   named("thread_name", 1, "kernels");
-  for (const Span& span : profile.spans())
-    events.push(make_map({{"name", Node::string(span.name)},
+  for (const ProfileEvent& event : profile.events())
+    events.push(make_map({{"name", Node::string(event.name)},
                           {"ph", Node::string("X")},
                           {"pid", Node::integer(0)},
-                          {"tid", Node::integer(span.phase ? 0 : 1)},
-                          {"ts", Node::number(1e6 * span.start)},
-                          {"dur", Node::number(1e6 * span.seconds)},
-                          {"args", make_map({{"shape", Node::string(span.shape)},
-                                             {"flop", Node::number(span.work.flops)},
-                                             {"bytes", Node::number(span.work.bytes)}})}}));
+                          {"tid", Node::integer(event.phase ? 0 : 1)},
+                          {"ts", Node::number(1e6 * event.start)},
+                          {"dur", Node::number(1e6 * event.seconds)},
+                          {"args", make_map({{"shape", Node::string(event.shape)},
+                                             {"flop", Node::number(event.work.flops)},
+                                             {"bytes", Node::number(event.work.bytes)}})}}));
   return write_json(make_map(
              {{"traceEvents", std::move(events)}, {"displayTimeUnit", Node::string("ms")}})) +
          "\n";

@@ -257,8 +257,8 @@ TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw
   Values whole = values_of(dropout(ones(kRows), 0.3f, 77)), picked;
   const std::vector<RowRange> tokens = {{3, 4}, {7, 1}, {20, 4}, {0, 2}};
   for (const RowRange& r : tokens)
-    picked.insert(picked.end(), whole.begin() + r.row * kCols,
-                  whole.begin() + (r.row + r.rows) * kCols);
+    picked.insert(picked.end(), whole.begin() + r.first * kCols,
+                  whole.begin() + (r.first + r.rows) * kCols);
   ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(tokens);
   auto probe = std::make_shared<Catcher>();
   Tensor x = ones(11);

@@ -86,7 +86,7 @@ BUGS = [
         "GatheredProducts out{.whole_TD = enter(x), .y = {}};",
         "GatheredProducts out{.whole_TD = x, .y = {}};", Layouts(GPT2, 2, "tp2")),
     Bug("ring: queries before a block's keys take part", "mtrain/dist/context_ring.cc",
-        "queries = {queries.row + ring.early(me, s), ring.late(me, s)};",
+        "queries = {queries.first + ring.early(me, s), ring.late(me, s)};",
         "{}", Case("test_dist", "*context*")),
     Bug("kept inputs: every rank keeps the first piece", "mtrain/dist/kept_pieces.cc",
         "std::min(x.numel(), size * axis.index())",

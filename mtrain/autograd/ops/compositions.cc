@@ -173,7 +173,7 @@ Tensor dropout(const Tensor& x, float p, uint64_t name_key, const std::vector<Ro
   factors.reserve(static_cast<size_t>(x.numel()));
   for (const RowRange& some : tokens)
     for (int64_t i = 0; i < some.rows * x.size(1); ++i)
-      factors.push_back(dropout_factor(rng, some.row * x.size(1) + i, p, 1.0f / (1.0f - p)));
+      factors.push_back(dropout_factor(rng, some.first * x.size(1) + i, p, 1.0f / (1.0f - p)));
   Tensor mask = ctx.from_host<float>(factors, x.shape());
   return convert(mul(in_float(x), mask), x.dtype());
 }

@@ -165,7 +165,7 @@ std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows) {
   std::vector<RowRange> tokens = *ctx.own_tokens;
   int64_t known = 0;
   for (RowRange& range : tokens) {
-    range.row += ctx.first_token;
+    range.first += ctx.first_token;
     known += range.rows;
   }
   MT_CHECK(known == rows, "dropout of ", rows, " rows; the residual stream has ", known);
@@ -192,7 +192,7 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
       ctx.kernels().dropout(ctx.stream(), {.x = x.slice(0, row, row + some.rows).raw(),
                                            .y = y.slice(0, row, row + some.rows).raw(),
                                            .count = some.rows * x.size(1),
-                                           .first_index = some.row * x.size(1),
+                                           .first_index = some.first * x.size(1),
                                            .seed = ctx.seed(),
                                            .name_key = name_key,
                                            .step = step,

@@ -177,7 +177,7 @@ class ForwardCall {
  private:
   /// Packs tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, int64_t slot, int64_t thread) const {
-    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
+    int64_t token = tiling_.first_key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     Word* along = memory_.q + thread * memory_.tile;
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
     lay_upright(along, width_ / Unit::kPack, memory_.keys + slot * memory_.tile);
@@ -190,7 +190,7 @@ class ForwardCall {
   void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart,
                    int64_t thread) const {
     [[maybe_unused]] BlockSetup<Word> setup;
-    int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i);
+    int64_t token = tiling_.first_query(s) + i * kTile, rows = tiling_.query_rows(s, i);
     QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
     lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(),
                                  h % tiling_.per_group(), rows, width_),

@@ -234,14 +234,14 @@ class BackwardCall {
 
  private:
   void prefetch_keys(int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
+    int64_t token = tiling_.first_key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     for (const HeadsView* view : {&args_.k, &args_.v})
       prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
   }
 
   /// Packs tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, const KeyTiles<Word>& to, Word* along) const {
-    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
+    int64_t token = tiling_.first_key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
     lay_upright(along, width_ / Unit::kPack, to.k_upright);
     lay_across(along, width_, to.k_across);
@@ -270,7 +270,7 @@ class BackwardCall {
     if (args_.spans) clear_sums(sums, s);
     for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
       for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
-        int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i),
+        int64_t token = tiling_.first_query(s) + i * kTile, rows = tiling_.query_rows(s, i),
                 last = tiling_.seen_tiles(s, i);
         if (last <= block) continue;
         t.m.dq = own.dq + i * own.floats;
@@ -306,7 +306,7 @@ class BackwardCall {
 
   void write_queries(const float* dq, int64_t s, int64_t h, int64_t i) const {
     int64_t per_group = tiling_.per_group();
-    write(dq, back_.dq, tiling_.query(s) + i * kTile, h / per_group, h % per_group,
+    write(dq, back_.dq, tiling_.first_query(s) + i * kTile, h / per_group, h % per_group,
           tiling_.query_rows(s, i), args_.scale);
   }
 
@@ -317,7 +317,7 @@ class BackwardCall {
   }
 
   void write_keys(const KeySums& sums, int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
+    int64_t token = tiling_.first_key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     write(sums.dk + j * sums.step, back_.dk, token, g, 0, rows, args_.scale);
     write(sums.dv + j * sums.step, back_.dv, token, g, 0, rows, 1.0f);
   }

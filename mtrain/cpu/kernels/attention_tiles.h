@@ -40,10 +40,12 @@ class Tiling {
   int64_t queries(int64_t s) const { return args_.spans ? args_.spans[s].queries : length(s); }
   int64_t keys(int64_t s) const { return args_.spans ? args_.spans[s].keys : length(s); }
   /// First row of the sequence.
-  int64_t query(int64_t s) const {
-    return args_.spans ? args_.spans[s].query : args_.cu_seqlens[s];
+  int64_t first_query(int64_t s) const {
+    return args_.spans ? args_.spans[s].first_query : args_.cu_seqlens[s];
   }
-  int64_t key(int64_t s) const { return args_.spans ? args_.spans[s].key : args_.cu_seqlens[s]; }
+  int64_t first_key(int64_t s) const {
+    return args_.spans ? args_.spans[s].first_key : args_.cu_seqlens[s];
+  }
   int64_t query_tiles(int64_t s) const { return (queries(s) + kTile - 1) / kTile; }
   int64_t key_tiles(int64_t s) const { return (keys(s) + kTile - 1) / kTile; }
   /// Number of rows of a tile.

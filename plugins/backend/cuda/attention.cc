@@ -20,7 +20,8 @@ std::vector<AttentionSpan> spans_of(const AttentionArgs& a) {
       continue;
     }
     int32_t begin = a.cu_seqlens[s], n = a.cu_seqlens[s + 1] - begin;
-    spans.push_back({.query = begin, .queries = n, .key = begin, .keys = n, .offset = 0});
+    spans.push_back(
+        {.first_query = begin, .queries = n, .first_key = begin, .keys = n, .offset = 0});
   }
   return spans;
 }

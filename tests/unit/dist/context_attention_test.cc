@@ -40,8 +40,8 @@ struct Rows {
   Values take(const std::vector<RowRange>& ranges) const {
     Values some;
     for (const RowRange& r : ranges)
-      some.insert(some.end(), values.begin() + r.row * width,
-                  values.begin() + (r.row + r.rows) * width);
+      some.insert(some.end(), values.begin() + r.first * width,
+                  values.begin() + (r.first + r.rows) * width);
     return some;
   }
 };

@@ -35,7 +35,7 @@ std::vector<int32_t> random_lengths(int32_t total, uint64_t key) {
 std::vector<int64_t> tokens_of(const ContextSlice& slice) {
   std::vector<int64_t> tokens;
   for (const RowRange& r : slice.tokens())
-    for (int64_t i = 0; i < r.rows; ++i) tokens.push_back(r.row + i);
+    for (int64_t i = 0; i < r.rows; ++i) tokens.push_back(r.first + i);
   return tokens;
 }
 
@@ -114,7 +114,8 @@ TEST_CASE("a context ring: groups of ranks are a ring, and their rows can be put
             laid.push_back(t);
         std::vector<int64_t> got, want;
         for (const RowRange& r : ring.in_order(group * near, near))
-          for (int64_t i = 0; i < r.rows; ++i) got.push_back(laid[static_cast<size_t>(r.row + i)]);
+          for (int64_t i = 0; i < r.rows; ++i)
+            got.push_back(laid[static_cast<size_t>(r.first + i)]);
         for (int64_t s = 0; s < groups.sequences(); ++s) {
           CHECK(groups.row(group, s) == static_cast<int64_t>(want.size()));
           int64_t start = bounds[static_cast<size_t>(s)];

@@ -33,8 +33,8 @@ TEST_CASE("matrices of a fused projection have the rows of Hugging Face's separa
       int64_t row = 0;  // of the matrix
       for (const RowRange& range : matrix.rows) {
         auto same = [&](const HfPiece& piece) {
-          return piece.tensor == matrix.name && piece.source_row == row && piece.row == range.row &&
-                 piece.rows == range.rows;
+          return piece.tensor == matrix.name && piece.source_row == row &&
+                 piece.row == range.first && piece.rows == range.rows;
         };
         CHECK(std::count_if(pieces.begin(), pieces.end(), same) == 1);
         row += range.rows;

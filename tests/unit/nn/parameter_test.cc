@@ -107,7 +107,7 @@ TEST_CASE("parameters: cleared gradients are overwritten, and settled to zero wh
     for (int micro = 0; micro < 2; ++micro)
       backward(add(t.b.use(), make(ctx, {0, 0, 0}, {1, 3}, DType::f32)), dy);
     if (use_a) backward(add(t.a.use(), t.a.use()), make(ctx, Values(6, 1.0), {2, 3}, DType::f32));
-    t.list.settle_gradients(ctx);
+    t.list.zero_unwritten_gradients(ctx);
     return values_of(t.list.gradient_buffer());
   };
   CHECK(step(true) == Values{2, 2, 2, 2, 2, 2, 2, 4, 6});
@@ -177,7 +177,7 @@ TEST_CASE("parameter: start values of a range are those of the whole") {
   Values whole = values_of(w.master);
   for (int64_t begin : {0, 3, 7, 20}) {
     std::vector<float> part(static_cast<size_t>(35 - begin));
-    d.start_values(lab.context().seed(), begin, part);
+    d.init_values(lab.context().seed(), begin, part);
     CHECK(Values(part.begin(), part.end()) == Values(whole.begin() + begin, whole.end()));
   }
 }

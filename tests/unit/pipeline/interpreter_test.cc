@@ -218,7 +218,7 @@ TEST_CASE("interpreter: Gather, Release and Scatter call their hooks where the p
                                         [&] { calls.push_back("scatter"); },
                                         [&] {
                                           calls.push_back("reduce");
-                                          trial.list.settle_gradients(trial.lab.context());
+                                          trial.list.zero_unwritten_gradients(trial.lab.context());
                                         }});
   trial.interpreter.set_param_hooks(
       {[&](int64_t stage) { calls.push_back(cat("gather ", stage)); },

@@ -46,9 +46,9 @@ TEST_CASE("a profile sees the calls made while it is set, with their work, insid
   }
   ctx.set_profile(nullptr);
   sum(ctx, 8);
-  REQUIRE(profile.spans().size() == 3);
-  const Span &product = profile.spans()[0], &added = profile.spans()[1],
-             &phase = profile.spans()[2];
+  REQUIRE(profile.events().size() == 3);
+  const ProfileEvent &product = profile.events()[0], &added = profile.events()[1],
+                     &phase = profile.events()[2];
   CHECK(product.name == "gemm");
   CHECK(product.shape == "3x5x7 NN fp32");
   CHECK(product.work.flops == 2 * 3 * 5 * 7);

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
           group = head / per_group, dim = a.head_dim;
   if (i >= s.queries) return;
   BlockTeam team{warps};
-  int64_t row = s.query + i, n = visible(s, i, a.causal);
+  int64_t row = s.first_query + i, n = visible(s, i, a.causal);
   const T* from = static_cast<const T*>(a.q.data) + place(a.q, row, group, head % per_group, dim);
   for (int64_t d = threadIdx.x; d < dim; d += kThreads)
     q[d] = to_float(from[d]) * a.scale, sums[d] = 0;
@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
     int64_t key = j + threadIdx.x;
     float score =
         key < n
-            ? dot(static_cast<const T*>(a.k.data) + place(a.k, s.key + key, group, 0, dim), q, dim)
+            ? dot(static_cast<const T*>(a.k.data) + place(a.k, s.first_key + key, group, 0, dim), q,
+                  dim)
             : -INFINITY;
     float higher =
         fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // one score per thread
@@ -64,9 +65,8 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
     for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
       float sum = sums[d] * shrink;
       for (int64_t t = 0; t < some; ++t)
-        sum +=
-            weights[t] *
-            to_float(static_cast<const T*>(a.v.data)[place(a.v, s.key + j + t, group, 0, dim) + d]);
+        sum += weights[t] * to_float(static_cast<const T*>(
+                                a.v.data)[place(a.v, s.first_key + j + t, group, 0, dim) + d]);
       sums[d] = sum;
     }
     __syncthreads();
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
           group = head / per_group, dim = a.head_dim;
   if (i >= s.queries) return;
   float *q = shared, *d_o = shared + dim, *sums = shared + 2 * dim;
-  int64_t row = s.query + i, n = visible(s, i, a.causal);
+  int64_t row = s.first_query + i, n = visible(s, i, a.causal);
   const T* q_row = static_cast<const T*>(a.q.data) + place(a.q, row, group, head % per_group, dim);
   const T* d_row = static_cast<const T*>(b.d_o) + (row * a.heads + head) * dim;
   for (int64_t d = threadIdx.x; d < dim; d += kThreads)
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   float lse = a.lse[head * a.tokens + row], mine = delta[head * a.tokens + row];
   for (int64_t j = 0; j < n; j += kThreads) {
-    int64_t key = s.key + j + threadIdx.x;
+    int64_t key = s.first_key + j + threadIdx.x;
     if (j + static_cast<int64_t>(threadIdx.x) < n) {
       float p = exp_fast(
           dot(static_cast<const T*>(a.k.data) + place(a.k, key, group, 0, dim), q, dim) - lse);
@@ -146,9 +146,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
       float sum = sums[d];
       for (int64_t t = 0; t < some; ++t)
-        sum +=
-            slopes[t] *
-            to_float(static_cast<const T*>(a.k.data)[place(a.k, s.key + j + t, group, 0, dim) + d]);
+        sum += slopes[t] * to_float(static_cast<const T*>(
+                               a.k.data)[place(a.k, s.first_key + j + t, group, 0, dim) + d]);
       sums[d] = sum;
     }
     __syncthreads();
@@ -168,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
   int64_t j = blockIdx.x, group = blockIdx.y, per_group = a.heads / a.groups, dim = a.head_dim;
   if (j >= s.keys) return;
   float *k = shared, *v = shared + dim, *dk = shared + 2 * dim, *dv = shared + 3 * dim;
-  int64_t key = s.key + j;
+  int64_t key = s.first_key + j;
   for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
     k[d] = to_float(static_cast<const T*>(a.k.data)[place(a.k, key, group, 0, dim) + d]);
     v[d] = to_float(static_cast<const T*>(a.v.data)[place(a.v, key, group, 0, dim) + d]);
@@ -180,7 +179,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t h = 0; h < per_group; ++h) {
     int64_t head = group * per_group + h;
     for (int64_t i = begin; i < s.queries; i += kThreads) {
-      if (int64_t query = s.query + i + threadIdx.x;
+      if (int64_t query = s.first_query + i + threadIdx.x;
           i + static_cast<int64_t>(threadIdx.x) < s.queries) {
         const T* q_row = static_cast<const T*>(a.q.data) + place(a.q, query, group, h, dim);
         float p = exp_fast(dot(q_row, k, dim) * a.scale - a.lse[head * a.tokens + query]);
@@ -193,7 +192,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
         float sum_k = dk[d], sum_v = dv[d];
         for (int64_t t = 0; t < some; ++t) {
-          int64_t query = s.query + i + t;
+          int64_t query = s.first_query + i + t;
           sum_k += slopes[t] *
                    to_float(static_cast<const T*>(a.q.data)[place(a.q, query, group, h, dim) + d]);
           sum_v += weights[t] *
