@@ -79,6 +79,7 @@ constexpr RuleCase kParts[] = {
      "model.moe.shared_overlap=true",
      "model.recompute=selective model.recompute_modules=[shared_experts]"},
     {"overlap-needs-ep", "moe", "comm_overlap.moe=true", "comm_overlap.moe=true dist.ep=2"},
+    {"overlap-needs-ep", "llama", "comm_overlap.moe=true", "comm_overlap.moe=false"},
     {"overlap-needs-vp", "moe", "comm_overlap.moe=true dist.ep=2 dist.pp=2",
      "comm_overlap.moe=true dist.ep=2 dist.pp=2 dist.vp=2"},
     {"overlap-recompute", "moe", "comm_overlap.moe=true dist.ep=2 model.recompute=full",

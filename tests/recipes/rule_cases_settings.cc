@@ -97,6 +97,8 @@ constexpr RuleCase kSettings[] = {
      "optimizer.embedding_lr=1e-4 optimizer.embedding_min_lr=1e-5"},
     {"embedding-min-lr-alone", "llama", "optimizer.embedding_min_lr=1e-3",
      "optimizer.embedding_lr=1e-4 optimizer.embedding_min_lr=1e-5"},
+    {"warmup-run", "llama", "scheduler.type=constant train.steps=10 scheduler.warmup_steps=11",
+     "scheduler.type=constant train.steps=10 scheduler.warmup_steps=10"},
     {"warmup", "llama", "scheduler.warmup_steps=100", "scheduler.warmup_steps=10"},
     {"stable-steps", "llama",
      "scheduler.type=wsd scheduler.stable_steps=95 scheduler.warmup_steps=5",

@@ -100,7 +100,7 @@ constexpr Rule kRules[] = {
      "not (model.moe.shared_overlap ?? false)",
      "shared_experts cannot be combined with shared_overlap", "", "model.moe.shared_overlap=false"},
     {"overlap-needs-ep", "comm_overlap.moe", "comm_overlap.moe",
-     "dist.ep > 1 and model.moe.dispatcher == 'alltoall'",
+     "dist.ep > 1 and (model.moe.dispatcher ?? 'none') == 'alltoall'",
      "needs dist.ep > 1 and dispatcher alltoall", "otherwise there is no all-to-all to overlap",
      "comm_overlap.moe; dist.ep"},
     {"overlap-needs-vp", "dist.vp", "comm_overlap.moe and dist.pp > 1", "dist.vp > 1",

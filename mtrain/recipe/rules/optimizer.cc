@@ -78,6 +78,12 @@ constexpr Rule kRules[] = {
      "the rate decays between the end of warmup and decay_steps; a share of train.steps, such as "
      "5%, fits every length",
      "scheduler.warmup_steps=decay_end // 10", Severity::warning},
+    {"warmup-run", "scheduler.warmup_steps",
+     "scheduler.type in ['constant', 'inverse_sqrt'] and train.steps > 0",
+     "scheduler.warmup_steps <= train.steps",
+     "the run ends after {train.steps} of {scheduler.warmup_steps} steps of warmup",
+     "the rate does not reach optimizer.lr; a share of train.steps, such as 5%, fits every length",
+     "scheduler.warmup_steps=train.steps // 10", Severity::warning},
     {"stable-steps", "scheduler.stable_steps",
      "scheduler.type == 'wsd' and scheduler.stable_steps > 0 and train.steps > 0",
      "scheduler.warmup_steps + scheduler.stable_steps < decay_end",

@@ -104,6 +104,8 @@ constexpr Rule kRules[] = {
     row("order-unused", "dist.order", "dist.pp > 1",
         {"the orders differ in the place of the pipeline stages"}),
     row("schedule-unused", "dist.schedule", "dist.pp > 1 and dist.schedule_file == ''"),
+    row("first-stage-unused", "dist.first_stage_layers", "dist.pp > 1"),
+    row("last-stage-unused", "dist.last_stage_layers", "dist.pp > 1"),
     row("account-embedding-unused", "dist.account_for_embedding", "dist.pp > 1"),
     row("account-loss-unused", "dist.account_for_loss", "dist.pp > 1"),
     row("group-size-unused", "dist.microbatch_group_size",
