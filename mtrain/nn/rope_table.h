@@ -15,7 +15,7 @@ struct MT_API RopeConfig {
   std::string scaling = "none";  // or "llama3"
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_positions = 8192;
-  double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn, which is not built
+  double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn
   double percent = 1;
   bool interleaved = false;
   void bind(Fields& f);
