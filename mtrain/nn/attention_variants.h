@@ -1,6 +1,6 @@
 // Variants of attention beyond softmax(QK^T)V over all earlier tokens: settings that several model
-// families share, under `attention.` in their section. None is implemented yet; a recipe that sets
-// one is refused. A value.
+// families share, under `attention.` in their section. bind() marks each by needs() with the
+// part that computes it, and a recipe that sets it is refused with that part's name. A value.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// The settings of mixtures of experts, under `moe.` of a model's section. bind() marks those that
-// are not implemented yet. Values.
+// The settings of mixtures of experts, under `moe.` of a model's section. A recipe that sets one
+// of those that bind() marks by needs() is refused, and the error names the missing part. Values.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -9,7 +9,7 @@ constexpr Rule kRules[] = {
      "{dataset.type} has samples for the objective {objective.dataset}, but {model.type} learns "
      "the objective {objective.model}",
      "a bidirectional model needs masked positions, and a causal model must not have them; no "
-     "model learns from preferences yet; mock suits any model",
+     "model of mtrain learns from preferences; mock suits any model",
      ""},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is also given", "path is one dataset, paths is a blend",

@@ -69,7 +69,8 @@ class MoeDecoder final : public Decoder {
     return 6 * products;
   }
 
-  // Mixtral's names: Qwen3-MoE and DeepSeek-V3 also have norms and attention that are not built.
+  // The names of Mixtral. Weights of Qwen3-MoE and DeepSeek-V3 also have norms of queries and keys,
+  // or latent attention, for which this model has no parameters.
   std::vector<HfParameter> hf_parameters() const override {
     return hf_names(
         [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {

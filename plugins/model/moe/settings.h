@@ -7,7 +7,8 @@
 
 namespace mtrain {
 
-/// Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434); not implemented yet.
+/// Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434). The model has no layer
+/// for it, so bind() marks each setting by needs(), and a recipe that sets one is refused.
 struct MlaSettings {
   int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_head_dim = 128, rope_head_dim = 64,
           v_head_dim = 128;
@@ -15,7 +16,8 @@ struct MlaSettings {
   void bind(Fields& f);
 };
 
-/// Multi-token prediction (DeepSeek-AI 2024, arXiv:2412.19437, 2.2); not implemented yet.
+/// Multi-token prediction (DeepSeek-AI 2024, arXiv:2412.19437, 2.2). The model has no
+/// blocks for it, so bind() marks each setting by needs(), and a recipe that sets one is refused.
 struct MtpSettings {
   int64_t layers = 0;
   double loss_coeff = 0.1;
