@@ -98,6 +98,22 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
 }
 
+TEST_CASE("an override of a recipe's sweep is answered with what can be done") {
+  Scratch scratch("mtrain-sweep-override");
+  // A name that the search path finds, too.
+  const std::string r =
+      scratch.write("sweep.yaml", tiny_recipe() + "sweep: {rng.seed: 'choice(1,2)'}\n");
+  for (const char* word : {"sweep={}", "~sweep", "sweep.rng.seed=3"}) {
+    CAPTURE(word);
+    Outcome out = cli({"check", r, "-m", word});
+    CHECK(out.status == 10);
+    CHECK_MESSAGE(has(out.err, "'sweep:' of a recipe is not a setting"), out.err);
+    CHECK_MESSAGE(has(out.err, "KEY=VALUE"), out.err);
+    CHECK_FALSE(has(out.err, "did you mean"));
+    CHECK_FALSE(has(out.err, "another component"));
+  }
+}
+
 TEST_CASE("a recipe's sweep is not passed over without a word where -m is not given") {
   Scratch scratch("mtrain-sweep-unused");
   const std::string r =
