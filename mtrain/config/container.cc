@@ -178,6 +178,13 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
                 const Location& where) {
   if (!where) return 0;
   const int last = static_cast<int>(composition.files.size());
+  // A value of a recipe's sweep is in a file, but is applied as an override.
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const Location& written = overrides[i].written;
+    if (written && !overrides[i].exact && written.source == where.source &&
+        written.line == where.line && written.column == where.column)
+      return last + 1 + static_cast<int>(i);
+  }
   const bool argument = where.source->kind() == SourceKind::command_line;
   for (int i = last; !argument && i-- > 0;)
     if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;

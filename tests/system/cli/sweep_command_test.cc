@@ -98,6 +98,28 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
 }
 
+TEST_CASE("the values of a recipe's sweep come after all of its files, by whatever name") {
+  Scratch scratch("mtrain-sweep-order");
+  scratch.write("base.yaml", tiny_recipe() + "sweep: {optimizer.lr: [4e-3, 6e-3]}\n");
+  const std::string r =
+      scratch.write("r.yaml", "defaults: [base, _self_]\noptimizer: {learning_rate: 1e-3}\n");
+  Outcome out = cli({r, "-m", "-q", "train.steps=2", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  auto lr = [&](const char* trial) {
+    return cli({"config", "show", "optimizer.lr",
+                (scratch / "s" / trial / "config/resolved.yaml").string()})
+        .out;
+  };
+  CHECK(lr("0") == "0.004\n");
+  CHECK(lr("1") == "0.006\n");
+  const std::string same =
+      scratch.write("same.yaml",
+                    "defaults: [base, _self_]\noptimizer: {learning_rate: 1e-3}\n"
+                    "sweep: {optimizer.lr: [4e-3, 6e-3]}\n");
+  Outcome one_file = cli({"check", same, "-m"});
+  CHECK_MESSAGE(has(one_file.out, "2 trials, 0 faulty"), one_file.err);
+}
+
 TEST_CASE("an override of a recipe's sweep is answered with what can be done") {
   Scratch scratch("mtrain-sweep-override");
   // A name that the search path finds, too.
