@@ -45,6 +45,24 @@ std::string wanted_component(const Schema& section, const Node* given) {
   return "";
 }
 
+std::vector<const Schema*> owners_in(const Node& tree, const std::string& section,
+                                     const SchemaCatalog& catalog) {
+  const Schema* schema = catalog.section(section);
+  if (!schema) return {};
+  return catalog.owners(section, wanted_component(*schema, tree.get(section)));
+}
+
+bool names_type(const std::string& section, const std::string& name, const SchemaCatalog& catalog) {
+  const std::string kind = catalog.kind_of(section);
+  if (!kind.empty()) return catalog.component(kind, name) != nullptr;
+  const Schema* schema = catalog.section(section);
+  if (!schema) return false;
+  for (const auto& spec : schema->fields)
+    if (spec.path == "type")
+      return std::find(spec.choices.begin(), spec.choices.end(), name) != spec.choices.end();
+  return false;
+}
+
 std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
   std::vector<std::string> out;
   for (auto& name : catalog.components(kind))

@@ -1,4 +1,4 @@
-// Resolves names of components in a section's `type` and in other settings. Used by container.cc
+// Resolves names of components in a section's `type` and in other settings. Used inside this folder
 // only. Stateless functions; safe from any thread.
 #pragma once
 #include <string>
@@ -11,6 +11,13 @@ namespace mtrain {
 
 /// The component name in a section's `type`, else the default of `type`; "" when there is neither.
 std::string wanted_component(const Schema& section, const Node* given);
+/// The schemas of a section and of the component that the recipe names in it; empty when there is
+/// no such section.
+std::vector<const Schema*> owners_in(const Node& tree, const std::string& section,
+                                     const SchemaCatalog& catalog);
+/// True when `section=name` sets the section's `type`: a component, or a choice of a section
+/// without plugins (scheduler=linear).
+bool names_type(const std::string& section, const std::string& name, const SchemaCatalog& catalog);
 /// The names of the components of a kind that this build implements.
 std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind);
 /// The component that a section's `type` names. When there is none, reports it and returns null.

@@ -65,6 +65,26 @@ bool chooses_group(const Override& override, const ConfigRepository& repository,
   return true;
 }
 
+/// Reports an override of a part of the recipe that is not a setting: defaults, patch, sweep. False
+/// for any other override, and for the choice of an option of a config group with that name.
+bool is_no_setting(const Override& override, const ConfigRepository& repository,
+                   const ComposeRequest& request, Report& report) {
+  const std::string part = override.key.substr(0, override.key.find_first_of(".[/@"));
+  const char* help =
+      part == "defaults" ? "choose options by GROUP=OPTION, add them by +GROUP=OPTION"
+      : part == "patch"  ? "give each of its overrides as an argument, KEY=VALUE"
+      : part == "sweep"  ? "give each setting of the sweep its own values or one value, "
+                           "KEY=VALUE; without -m the recipe's sweep is not used"
+                         : nullptr;
+  if (!help || (repository.is_group(part) && chooses_group(override, repository, request)))
+    return false;
+  report
+      .error("override", override.key, override.where,
+             cat("'", part, ":' of a recipe is not a setting, so an override cannot change it"))
+      .fix(help);
+  return true;
+}
+
 void apply(Node& tree, Override override, const ComposeRequest& request, Report& report) {
   bool whole_section = override.key.find_first_of(".[") == std::string::npos;
   if (override.value && request.expand && whole_section) {
@@ -124,6 +144,7 @@ void change(Composition& out, const std::vector<Override>& settings,
     out.tree.erase("sweep");
   }
   for (auto& override : patches(out.tree, report)) {
+    if (is_no_setting(override, repository, request, report)) continue;
     if (chooses_group(override, repository, request) && !names_component(override, request))
       report
           .error("override", override.key, override.where,
@@ -189,7 +210,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   std::set<size_t> choices;
   for (const auto& text : request.overrides) {
     auto override = parse_override(text, report, false, request.is_text);
-    if (!override) continue;
+    if (!override || is_no_setting(*override, repository, request, report)) continue;
     if (chooses_group(*override, repository, request)) {
       defaults.choose(*override, names_component(*override, request));
       choices.insert(values.size());

@@ -65,14 +65,6 @@ std::string owner_of(const std::string& expression, const std::string& path) {
   return {};
 }
 
-/// The schemas of a section and of the component that the recipe names in it.
-std::vector<const Schema*> owners_in(const Node& tree, const std::string& name,
-                                     const SchemaCatalog& catalog) {
-  const Schema* section = catalog.section(name);
-  if (!section) return {};
-  return catalog.owners(name, wanted_component(*section, tree.get(name)));
-}
-
 /// The default of a setting that is absent from the recipe.
 std::optional<Node> default_of(const std::string& path, const Node& tree,
                                const SchemaCatalog& catalog) {
@@ -111,16 +103,6 @@ std::vector<std::string> names_of(const std::string& path, const Node& tree,
   return names;
 }
 
-/// True for a value of the `type` of a section that has no plugins: scheduler=linear.
-bool is_type(const std::string& section, const std::string& value, const SchemaCatalog& catalog) {
-  const Schema* schema = catalog.section(section);
-  if (!schema) return false;
-  for (const auto& spec : schema->fields)
-    if (spec.path == "type")
-      return std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end();
-  return false;
-}
-
 /// The merge rules of the sections and of the components that they name.
 MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   MergeRules out;
@@ -141,9 +123,7 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.overrides = request.overrides;
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
-    std::string kind = catalog.kind_of(key);
-    return kind.empty() ? is_type(key, value.as_text(), catalog)
-                        : catalog.component(kind, value.as_text()) != nullptr;
+    return names_type(key, value.as_text(), catalog);
   };
   compose_request.has_presets = [&](const std::string& key) {
     return catalog.section(key) && catalog.kind_of(key).empty();
@@ -178,6 +158,13 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
                 const Location& where) {
   if (!where) return 0;
   const int last = static_cast<int>(composition.files.size());
+  // A value of a recipe's sweep is in a file, but is applied as an override.
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const Location& written = overrides[i].written;
+    if (written && !overrides[i].exact && written.source == where.source &&
+        written.line == where.line && written.column == where.column)
+      return last + 1 + static_cast<int>(i);
+  }
   const bool argument = where.source->kind() == SourceKind::command_line;
   for (int i = last; !argument && i-- > 0;)
     if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;

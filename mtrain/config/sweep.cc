@@ -1,6 +1,7 @@
 #include "mtrain/config/sweep.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "mtrain/base/checked.h"
@@ -65,27 +66,34 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
+/// A setting, then what contains it: "a.b[0]", "a.b", "a".
+std::vector<std::string> levels(const std::string& setting) {
+  std::vector<std::string> out = {setting};
+  for (size_t at = setting.find_last_of(".[="); at != std::string::npos && at > 0;
+       at = setting.find_last_of(".[=", at - 1))
+    out.push_back(setting.substr(0, at));
+  return out;
+}
+
 class SweepReader {
  public:
   SweepReader(const SweepRequest& request, Report& report) : request_(request), report_(report) {}
 
   std::optional<Sweep> read() {
     size_t errors = report_.errors();
-    std::set<std::string> overridden;  // keys of the command line, which takes precedence
     std::vector<Override> given;
     for (const auto& text : request_.overrides) {
       auto override = parse_override(text, report_, true);
       if (!override) continue;
       if (!charge(*override)) return std::nullopt;
-      overridden.insert(override->key);
-      if (override->sweep)
-        for (const auto& key : override->sweep->keys) overridden.insert(without_sign(key));
+      note_given(*override);
       given.push_back(std::move(*override));
       texts_.push_back(&text);
     }
-    recipe(overridden);
+    recipe();
     for (size_t i = 0; i < given.size(); ++i) take(*texts_[i], given[i]);
-    check_keys();
+    check_fixed();
+    check_varied();
     if (report_.errors() > errors) return std::nullopt;
     return std::move(out_);
   }
@@ -95,7 +103,71 @@ class SweepReader {
     report_.error("sweep", override.key, override.where, message).fix(help);
   }
 
-  void recipe(const std::set<std::string>& overridden) {
+  /// The settings that `key=value` sets. A whole section without a value removes or sets the whole
+  /// section; where it is a config group, only the choice of its option.
+  std::vector<std::string> settings_of(const std::string& key, const Node* value) const {
+    const bool empty = !value || value->is_null();
+    const bool section = key.find_first_of(".[") == std::string::npos;
+    if (empty && section && request_.options_of &&
+        !request_.options_of(key.substr(0, key.find('@'))).empty())
+      return {key + "="};
+    return request_.settings_of ? request_.settings_of(key, value) : std::vector<std::string>{key};
+  }
+
+  /// The settings that several values of a key set.
+  std::vector<std::string> settings_of(const std::string& key, const SweepValue& sweep) const {
+    if (sweep.kind == Kind::glob) return {key + "="};
+    std::set<std::string> out;
+    bool plain = false;  // a value other than a map sets the setting of its path, as any other does
+    for (const Node& value : sweep.values) {
+      if (plain && !value.is_map()) continue;
+      plain = plain || (!value.is_map() && key.find('.') != std::string::npos);
+      for (auto& setting : settings_of(key, &value)) out.insert(std::move(setting));
+    }
+    return {out.begin(), out.end()};
+  }
+
+  std::vector<std::string> settings_of(const Override& override) const {
+    if (override.sweep) return settings_of(override.key, *override.sweep);
+    const bool value = override.value && override.kind != Override::Kind::remove;
+    return settings_of(override.key, value ? &*override.value : nullptr);
+  }
+
+  /// Remembers what the command line sets, which takes precedence over the recipe's sweep.
+  void note_given(const Override& override) {
+    auto add = [&](std::vector<std::string> settings) {
+      for (auto& setting : settings) given_.insert(std::move(setting));
+    };
+    if (!override.sweep || override.sweep->kind != Kind::zip) return add(settings_of(override));
+    given_zips_.insert(override.key);
+    for (size_t i = 0; i < override.sweep->keys.size(); ++i)
+      add(settings_of(without_sign(override.sweep->keys[i]), override.sweep->members[i]));
+  }
+
+  /// True when the command line sets all of these settings.
+  bool is_given(const std::vector<std::string>& settings) const {
+    return !settings.empty() && std::ranges::all_of(settings, [&](const std::string& setting) {
+      return std::ranges::any_of(levels(setting),
+                                 [&](const std::string& level) { return given_.contains(level); });
+    });
+  }
+
+  /// Removes from an entry of the recipe's sweep what the command line sets; false when nothing
+  /// remains. The other settings of a zip still vary.
+  bool drop_given(Override& override) const {
+    if (!override.sweep || override.sweep->kind != Kind::zip)
+      return !is_given(settings_of(override));
+    if (given_zips_.contains(override.key)) return false;
+    SweepValue& zip = *override.sweep;
+    for (size_t i = zip.keys.size(); i-- > 0;) {
+      if (!is_given(settings_of(without_sign(zip.keys[i]), zip.members[i]))) continue;
+      zip.keys.erase(zip.keys.begin() + static_cast<std::ptrdiff_t>(i));
+      zip.members.erase(zip.members.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return !zip.keys.empty();
+  }
+
+  void recipe() {
     if (!request_.recipe || request_.recipe->is_null()) return;
     if (!request_.recipe->is_map()) {
       report_
@@ -105,7 +177,7 @@ class SweepReader {
       return;
     }
     for (const auto& entry : request_.recipe->entries()) {
-      if (overridden.count(without_sign(entry.key))) continue;
+      if (is_given(settings_of(without_sign(entry.key), nullptr))) continue;
       OverrideText text{entry.key + "=", 0, entry.value.loc(), false, {}};
       if (entry.value.is_map()) {
         report_
@@ -121,14 +193,18 @@ class SweepReader {
         text.text += entry.value.as_text();
       }
       auto override = parse_override(text, report_, true);
-      if (override && !charge(*override)) return;
-      if (override) take(text, *override);
+      if (!override || !drop_given(*override)) continue;
+      if (!charge(*override)) return;
+      take(text, *override);
     }
   }
 
   void take(const OverrideText& text, const Override& override) {
     if (!override.sweep) {
       out_.fixed.push_back(text);
+      out_.fixed_settings.push_back(override.edit ? std::vector<std::string>()
+                                                  : settings_of(override));
+      fixed_.push_back({override.key, override.where});
       return;
     }
     const SweepValue& value = *override.sweep;
@@ -141,9 +217,10 @@ class SweepReader {
     dimension.fixed_before = out_.fixed.size();
     if (value.kind == Kind::zip) {
       for (size_t i = 0; i < value.keys.size(); ++i)
-        dimension.axes.push_back({value.keys[i], value_texts(value.members[i].values)});
+        dimension.axes.push_back({value.keys[i], value_texts(value.members[i].values),
+                                  settings_of(without_sign(value.keys[i]), value.members[i])});
     } else {
-      dimension.axes.push_back({signed_key(override), {}});
+      dimension.axes.push_back({signed_key(override), {}, settings_of(override)});
       if (value.kind == Kind::interval)
         dimension.interval = interval_of(value);
       else if (value.kind == Kind::glob)
@@ -204,21 +281,84 @@ class SweepReader {
     return out;
   }
 
-  /// A setting may vary in only one dimension.
-  void check_keys() {
-    std::set<std::string> seen;
-    for (const auto& dimension : out_.dimensions)
-      for (const auto& axis : dimension.axes) {
-        if (seen.insert(without_sign(axis.key)).second) continue;
-        report_.error("sweep", without_sign(axis.key), dimension.where, "varies twice")
-            .fix("keep one of the two");
-      }
+  /// Reports that `key` sets what `varies` varies. `also`: how it does that.
+  void clash(const std::string& key, const Location& where, const std::string& varies,
+             const SweepDimension& dimension, const char* same, const char* also) {
+    auto& fault = report_.error(
+        "sweep", key, where,
+        key == varies ? same : cat("sets the same as ", varies, ", which varies", also));
+    if (dimension.where.text() != where.text())
+      fault.note(cat(varies, " varies at ", dimension.where.text()));
+    fault.fix("keep one of the two");
   }
+
+  /// After a setting varies, no override may set it to one value: the trials would not differ.
+  void check_fixed() {
+    std::map<std::string, size_t> last;  // the last override that sets each setting
+    for (size_t i = 0; i < out_.fixed_settings.size(); ++i)
+      for (const auto& setting : out_.fixed_settings[i]) last[setting] = i;
+    auto later = [&](const SweepAxis& axis, size_t before) -> const Given* {
+      for (const auto& setting : axis.settings)
+        for (const auto& level : levels(setting))
+          if (auto found = last.find(level); found != last.end() && found->second >= before)
+            return &fixed_[found->second];
+      return nullptr;
+    };
+    for (const auto& dimension : out_.dimensions)
+      for (const auto& axis : dimension.axes)
+        if (const Given* fixed = later(axis, dimension.fixed_before))
+          clash(fixed->key, fixed->where, without_sign(axis.key), dimension,
+                "varies, and is also set to one value", "");
+  }
+
+  /// A setting may vary in only one dimension, and no later dimension may replace what contains it.
+  void check_varied() {
+    struct Varied {
+      size_t dimension;
+      std::string key;
+    };
+    std::map<std::string, Varied> varied;
+    auto first_of = [&](const SweepAxis& axis, size_t d) -> std::optional<Varied> {
+      std::optional<Varied> out;
+      for (const auto& setting : axis.settings) {
+        auto [known, is_new] = varied.try_emplace(setting, Varied{d, without_sign(axis.key)});
+        if (!is_new && !out) out = known->second;
+      }
+      return out;
+    };
+    auto later = [&](const SweepAxis& axis, size_t d) -> const Varied* {
+      for (const auto& setting : axis.settings)
+        for (const auto& level : levels(setting))
+          if (auto found = varied.find(level);
+              level != setting && found != varied.end() && found->second.dimension > d)
+            return &found->second;
+      return nullptr;
+    };
+    const auto& all = out_.dimensions;
+    for (size_t d = 0; d < all.size(); ++d)
+      for (const auto& axis : all[d].axes)
+        if (auto other = first_of(axis, d))
+          clash(without_sign(axis.key), all[d].where, other->key, all[other->dimension],
+                "varies twice", ", too");
+    for (size_t d = 0; d < all.size(); ++d)
+      for (const auto& axis : all[d].axes)
+        if (const Varied* other = later(axis, d))
+          clash(other->key, all[other->dimension].where, without_sign(axis.key), all[d],
+                "varies twice", ", too");
+  }
+
+  /// An override with one value.
+  struct Given {
+    std::string key;
+    Location where;
+  };
 
   const SweepRequest& request_;
   Report& report_;
   std::vector<const OverrideText*> texts_;
-  size_t values_ = 0;  // of all dimensions
+  std::set<std::string> given_, given_zips_;  // settings and zips of the command line
+  std::vector<Given> fixed_;                  // those of Sweep::fixed
+  size_t values_ = 0;                         // of all dimensions
   Sweep out_;
 };
 
@@ -260,7 +400,7 @@ std::vector<OverrideText> sweep_point(const Sweep& sweep,
   return out;
 }
 
-std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
+std::vector<std::vector<std::string>> sweep_values(const Sweep& sweep, uint64_t index) {
   std::vector<std::vector<std::string>> values(sweep.dimensions.size());
   for (size_t d = sweep.dimensions.size(); d-- > 0;) {
     const SweepDimension& dimension = sweep.dimensions[d];
@@ -268,7 +408,11 @@ std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
     index /= dimension.size();
     for (const auto& axis : dimension.axes) values[d].push_back(axis.values[step]);
   }
-  return sweep_point(sweep, values);
+  return values;
+}
+
+std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
+  return sweep_point(sweep, sweep_values(sweep, index));
 }
 
 std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report, size_t limit) {

@@ -3,8 +3,8 @@
 //   k=a,b   k=choice(a,b)   k=range(1,9,2)   group=glob(llama*)   k=interval(1e-5,1e-3)
 //   k=tag(log,interval(…))
 // mtrain adds name=zip(model=choice(a,b), k=choice(1,2)): settings that vary together. A recipe has
-// sweeps in its `sweep:` map, in the same notation; for each key the command line wins. Stateless
-// functions over values; safe from any thread.
+// sweeps in its `sweep:` map, in the same notation; for each setting the command line wins.
+// Stateless functions over values; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,6 +22,7 @@ namespace mtrain {
 struct SweepAxis {
   std::string key;                  // as written, with its sign: "optimizer.lr", "+db"
   std::vector<std::string> values;  // each is the right side of key=value; empty for an interval
+  std::vector<std::string> settings = {};  // what these values set; see SweepRequest::settings_of
 };
 
 struct SweepInterval {
@@ -46,7 +47,8 @@ struct SweepDimension {
 
 /// A sweep: its fixed overrides and its dimensions.
 struct Sweep {
-  std::vector<OverrideText> fixed;  // for every trial, in order
+  std::vector<OverrideText> fixed;                       // for every trial, in order
+  std::vector<std::vector<std::string>> fixed_settings;  // what each sets; empty for list edits
   std::vector<SweepDimension> dimensions;
 
   bool has_interval() const;
@@ -59,11 +61,19 @@ struct SweepRequest {
   std::vector<OverrideText> overrides;  // of the command line
   /// The options of a config group, for glob().
   std::function<std::vector<std::string>(const std::string& group)> options_of;
+  /// The settings that `key=value` sets, whatever names it uses: settings_of() of
+  /// override_settings.h. `value` is null for ~key. Without this function, each key is a setting.
+  std::function<std::vector<std::string>(const std::string& key, const Node* value)> settings_of;
 };
 
-/// Reads the dimensions of a sweep. On failure, reports an error and returns nothing.
+/// Reads the dimensions of a sweep. For each setting the command line replaces the recipe's sweep.
+/// A setting that varies twice, or that a later override sets to one value, is an error. On
+/// failure, reports an error and returns nothing.
 MT_API std::optional<Sweep> read_sweep(const SweepRequest& request, Report& report);
 
+/// The values of one combination: one for each axis of each dimension, in their order.
+/// REQUIRES: index < trials().
+MT_API std::vector<std::vector<std::string>> sweep_values(const Sweep& sweep, uint64_t index);
 /// The overrides of one combination, in the order of writing; the last dimension varies fastest.
 /// REQUIRES: index < trials().
 MT_API std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index);

@@ -178,6 +178,9 @@ class ScalarReader {
       help =
           help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
     }
+    if (!spec_.share_of.empty() && value && *value > 0 && *value < 1)  // 0.05 for 5%
+      help = cat("write ", shortest(static_cast<float>(*value * 100)), "% for a share of ",
+                 spec_.share_of);
     number_help(fault, node, std::move(help));
   }
 

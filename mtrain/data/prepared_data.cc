@@ -283,7 +283,8 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
                                                    int64_t num_samples) const {
   MT_USER_CHECK(num_samples != Dataset::kOneEpoch, ErrorClass::config,
                 cat("one epoch of a weighted blend is not defined (the ", name(which), " split)"),
-                "leave the weights out, or request a number of samples");
+                "leave the weights out, or give a number: train.steps instead of train.epochs, "
+                "--batches N instead of --batches all");
   if (open_order()) return blend_by_phase(from, which, num_samples);
   auto weights = normalize_weights(from.weights);
   int64_t size = 0;

@@ -178,12 +178,17 @@ std::string setting_text(const Node& setting) {
 
 }  // namespace
 
-std::string setting_help(const std::string& path, const SchemaCatalog& catalog) {
+std::string setting_help(const std::string& path, const Node& root, const SchemaCatalog& catalog) {
   const std::string section = path.substr(0, path.find('.'));
   std::vector<std::string> owners;
   for (const auto& owner : owners_of(section, catalog))
-    for (const auto& spec : owner.schema->fields)
-      if (section + "." + spec.path == path) owners.push_back(owner.label);
+    for (const auto& spec : owner.schema->fields) {
+      if (section + "." + spec.path != path) continue;
+      owners.push_back(owner.label);
+      if (spec.alternative.empty()) continue;
+      if (const std::string other = cat(section, ".", spec.alternative); root.find(other))
+        return cat("the recipe sets ", other, " instead");
+    }
   if (owners.empty()) return help_for_unknown(path, catalog);
   return cat("it belongs to ", join(owners, ", "), ", which the recipe does not use");
 }

@@ -17,7 +17,9 @@ MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalo
                             const std::vector<SearchFolder>& folders);
 /// The same as text.
 MT_API std::string explain_text(const Node& explained);
-/// Help for a setting that a recipe does not have: the probable name, or the component that has it.
-MT_API std::string setting_help(const std::string& path, const SchemaCatalog& catalog);
+/// Help for a setting that a recipe does not have: the probable name, the alternative that the
+/// recipe sets, or the component that has it. `root`: the settings of the recipe.
+MT_API std::string setting_help(const std::string& path, const Node& root,
+                                const SchemaCatalog& catalog);
 
 }  // namespace mtrain

@@ -1,8 +1,10 @@
 #include "mtrain/recipe/sweep_trials.h"
 
 #include <algorithm>
+#include <map>
 
 #include "mtrain/base/error.h"
+#include "mtrain/config/override_settings.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/config/sweep.h"
 #include "mtrain/recipe/search_path.h"
@@ -39,25 +41,46 @@ std::pair<std::string, std::string> key_and_value(const OverrideText& override) 
           override.text.substr(equals + 1)};
 }
 
-/// The values of the varied settings in these overrides; all settings if none varies. If a setting
-/// is given twice, the last value is used.
-std::vector<std::pair<std::string, std::string>> varying(
-    const Sweep& sweep, const std::vector<OverrideText>& overrides) {
+/// The overrides of a sweep in which nothing varies. If a setting is given twice, only the last
+/// one.
+std::vector<std::pair<std::string, std::string>> given(const Sweep& sweep) {
+  std::map<std::string, size_t> last;  // the last override that sets each setting
+  for (size_t i = 0; i < sweep.fixed.size(); ++i)
+    for (const auto& setting : sweep.fixed_settings[i]) last[setting] = i;
   std::vector<std::pair<std::string, std::string>> out;
+  for (size_t i = 0; i < sweep.fixed.size(); ++i) {
+    const auto& settings = sweep.fixed_settings[i];
+    const bool replaced =
+        !settings.empty() &&
+        std::ranges::all_of(settings, [&](const auto& setting) { return last.at(setting) > i; });
+    if (!replaced) out.push_back(key_and_value(sweep.fixed[i]));
+  }
+  return out;
+}
+
+/// The varied settings with their values in one trial; all settings if none varies.
+std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, uint64_t trial) {
+  if (sweep.dimensions.empty()) return given(sweep);
+  const auto values = sweep_values(sweep, trial);
+  std::vector<std::pair<std::string, std::string>> out;
+  for (size_t d = 0; d < sweep.dimensions.size(); ++d) {
+    const auto& axes = sweep.dimensions[d].axes;
+    for (size_t a = 0; a < axes.size(); ++a)
+      out.emplace_back(without_sign(axes[a].key), values[d][a]);
+  }
+  return out;
+}
+
+/// The paths of these settings.
+std::vector<std::string> paths_of(const Sweep& sweep) {
+  std::vector<std::string> out;
+  auto add = [&](const std::vector<std::string>& settings) {
+    out.insert(out.end(), settings.begin(), settings.end());
+  };
   for (const auto& dimension : sweep.dimensions)
-    for (const auto& axis : dimension.axes) {
-      auto is_axis = [&](const OverrideText& override) {
-        return key_and_value(override).first == without_sign(axis.key);
-      };
-      auto last = std::find_if(overrides.rbegin(), overrides.rend(), is_axis);
-      if (last != overrides.rend()) out.push_back(key_and_value(*last));
-    }
+    for (const auto& axis : dimension.axes) add(axis.settings);
   if (sweep.dimensions.empty())
-    for (const auto& override : overrides) {
-      auto same = [&](const auto& known) { return known.first == key_and_value(override).first; };
-      std::erase_if(out, same);
-      out.push_back(key_and_value(override));
-    }
+    for (const auto& settings : sweep.fixed_settings) add(settings);
   return out;
 }
 
@@ -87,15 +110,21 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
   wanted.recipe = &bare.config.composition().sweep;
   wanted.overrides = request.overrides;
   wanted.options_of = [&](const std::string& group) { return repository.options(group); };
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  wanted.settings_of = [&](const std::string& key, const Node* value) {
+    return settings_of(key, value, bare.config.composition().tree, catalog);
+  };
   Report report;
   auto sweep = read_sweep(wanted, report);
   report.throw_if_errors();
   auto combinations = expand(*sweep, report);
   report.throw_if_errors();
+  const std::vector<std::string> paths = paths_of(*sweep);
   std::vector<SweepTrial> out;
   for (auto& overrides : combinations) {
     SweepTrial trial;
-    trial.settings = varying(*sweep, overrides);
+    trial.settings = varying(*sweep, out.size());
+    trial.paths = paths;
     for (const auto& [key, value] : trial.settings)
       trial.label += cat(trial.label.empty() ? "" : " ", key, "=", value);
     trial.request = request;

@@ -13,7 +13,8 @@ struct SweepTrial {
   RecipeRequest request;  // its recipe; `trial` is its number, from 0
   /// The settings that the sweep varies, in its order, with this trial's values.
   std::vector<std::pair<std::string, std::string>> settings;
-  std::string label;  // "optimizer.lr=1e-3 model.layers=2"
+  std::vector<std::string> paths;  // of these settings, whatever names the sweep uses for them
+  std::string label;               // "optimizer.lr=1e-3 model.layers=2"
 };
 
 /// The folders of the trials of a sweep.

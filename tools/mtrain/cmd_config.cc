@@ -53,7 +53,7 @@ bool require_setting(const Recipe& recipe, const std::string& key, const PluginH
   if (!recipe.report.ok() && exists) return false;
   throw Error(ErrorClass::config,
               cat("no setting ", printable(key, 100), " in ", root.loc().text()),
-              setting_help(key, catalog));
+              setting_help(key, root, catalog));
 }
 
 /// The origin of a setting, or of those of a section, when the run started.

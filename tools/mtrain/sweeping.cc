@@ -81,6 +81,7 @@ void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHos
   settle_dtype(recipe, plugins);
   std::vector<std::string> exact = {"train.steps", "rng.seed"};
   for (const auto& [key, value] : trial.settings) exact.push_back(key);
+  exact.insert(exact.end(), trial.paths.begin(), trial.paths.end());
   const std::vector<std::string> changes = changes_of_run(recipe, plugins, exact);
   if (changes.empty()) return;
   throw Error(ErrorClass::checkpoint,

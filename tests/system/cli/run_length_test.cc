@@ -150,6 +150,11 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
             "instead of train.steps=20 (" + steps + ":"));
   CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out,
             "instead of train.steps=7 (command line, argument 3)"));
+  // Whoever asks for the replaced one learns which one is there.
+  CHECK(has(cli({"config", "show", "train.steps", steps, "train.epochs=1"}).err,
+            "the recipe sets train.epochs instead"));
+  CHECK(has(cli({"config", "show", "train.epochs", steps}).err,
+            "the recipe sets train.steps instead"));
   // The later argument counts, and says whose place it takes.
   Outcome later = cli({"check", steps, "train.epochs=1", "train.steps=7"});
   CHECK(has(later.out, "7 steps of"));

@@ -98,6 +98,93 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
 }
 
+TEST_CASE("a sweep compares settings, whatever names the overrides use for them") {
+  Scratch scratch("mtrain-sweep-names");
+  const std::string plain = scratch.write("r.yaml", tiny_recipe()),
+                    swept = scratch.write("sweep.yaml", tiny_recipe() +
+                                                            "sweep: {optimizer.lr: [1e-3, 2e-3], "
+                                                            "rng.seed: 'choice(1,2)'}\n");
+  auto check = [&](const std::string& recipe, std::vector<std::string> words) {
+    words.insert(words.begin(), {"check", recipe, "-m", "--list"});
+    return cli(words);
+  };
+  // The command line takes precedence for a setting, by each of its names and inside a map.
+  for (const char* given :
+       {"optimizer.lr=1e-2", "optimizer.learning_rate=1e-2", "optimizer={lr: 1e-2}"}) {
+    CAPTURE(given);
+    Outcome out = check(swept, {given});
+    CHECK_MESSAGE(has(out.out, "2 trials, 0 faulty"), out.out, out.err);
+    CHECK_MESSAGE(has(out.out, "trial 1: rng.seed=2 "), out.out);
+    CHECK_FALSE(has(out.out, "optimizer"));
+  }
+  const std::string steps =
+      scratch.write("steps.yaml", tiny_recipe() + "sweep: {train.steps: [10, 20]}\n");
+  CHECK(has(check(steps, {"train.epochs=1"}).out, "1 trial, "));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
+      {{"optimizer.lr=1e-3,2e-3", "optimizer.learning_rate=3e-3,4e-3"},
+       "optimizer.learning_rate: sets the same as optimizer.lr, which varies, too"},
+      {{"optimizer.lr=1e-3,2e-3", "optimizer={lr: 5e-3}"},
+       "optimizer: sets the same as optimizer.lr, which varies"},
+      {{"train.steps=10,20", "train.epochs=1"},
+       "train.epochs: sets the same as train.steps, which varies"},
+      {{"optimizer.lr=1e-3,2e-3", "optimizer.lr=7e-3"},
+       "optimizer.lr: varies, and is also set to one value"},
+      {{"optimizer=adamw,sgd", "optimizer.type=adamw"},
+       "optimizer.type: sets the same as optimizer, which varies"},
+  };
+  for (const auto& [words, message] : refused) {
+    CAPTURE(message);
+    Outcome out = check(plain, words);
+    CHECK(out.status == 10);
+    CHECK_MESSAGE(has(out.err, message), out.err);
+    CHECK_FALSE(has(out.out, "trial 0"));
+  }
+  Outcome out = cli({swept, "-m", "-q", "train.steps=2", "rng.seed=1",
+                     "optimizer.learning_rate=4e-3,6e-3", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  const std::string table = slurp(scratch / "s/sweep.csv");
+  CHECK_MESSAGE(table.starts_with("trial,optimizer.learning_rate,outcome,"), table);
+  CHECK(has(table, "\n1,6e-3,done,"));
+}
+
+TEST_CASE("the values of a recipe's sweep come after all of its files, by whatever name") {
+  Scratch scratch("mtrain-sweep-order");
+  scratch.write("base.yaml", tiny_recipe() + "sweep: {optimizer.lr: [4e-3, 6e-3]}\n");
+  const std::string r =
+      scratch.write("r.yaml", "defaults: [base, _self_]\noptimizer: {learning_rate: 1e-3}\n");
+  Outcome out = cli({r, "-m", "-q", "train.steps=2", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  auto lr = [&](const char* trial) {
+    return cli({"config", "show", "optimizer.lr",
+                (scratch / "s" / trial / "config/resolved.yaml").string()})
+        .out;
+  };
+  CHECK(lr("0") == "0.004\n");
+  CHECK(lr("1") == "0.006\n");
+  const std::string same =
+      scratch.write("same.yaml",
+                    "defaults: [base, _self_]\noptimizer: {learning_rate: 1e-3}\n"
+                    "sweep: {optimizer.lr: [4e-3, 6e-3]}\n");
+  Outcome one_file = cli({"check", same, "-m"});
+  CHECK_MESSAGE(has(one_file.out, "2 trials, 0 faulty"), one_file.err);
+}
+
+TEST_CASE("an override of a recipe's sweep is answered with what can be done") {
+  Scratch scratch("mtrain-sweep-override");
+  // A name that the search path finds, too.
+  const std::string r =
+      scratch.write("sweep.yaml", tiny_recipe() + "sweep: {rng.seed: 'choice(1,2)'}\n");
+  for (const char* word : {"sweep={}", "~sweep", "sweep.rng.seed=3"}) {
+    CAPTURE(word);
+    Outcome out = cli({"check", r, "-m", word});
+    CHECK(out.status == 10);
+    CHECK_MESSAGE(has(out.err, "'sweep:' of a recipe is not a setting"), out.err);
+    CHECK_MESSAGE(has(out.err, "KEY=VALUE"), out.err);
+    CHECK_FALSE(has(out.err, "did you mean"));
+    CHECK_FALSE(has(out.err, "another component"));
+  }
+}
+
 TEST_CASE("a recipe's sweep is not passed over without a word where -m is not given") {
   Scratch scratch("mtrain-sweep-unused");
   const std::string r =

@@ -155,7 +155,7 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   auto many = plugins.dataset(
       "gpt", cat("{paths: [", paths, "], weights: [", weights, "], split: '1'}"), context);
   CHECK(many->split(Split::train, 100)->size() == 50 + 200);
-  expect_error(ErrorClass::config, {"one epoch"},
+  expect_error(ErrorClass::config, {"one epoch", "train.steps instead of train.epochs"},
                [&] { weighted->split(Split::train, Dataset::kOneEpoch); });
 
   auto by_size = plugins.dataset("gpt", "{paths: [a, b], split: '1'}", context);

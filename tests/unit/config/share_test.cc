@@ -85,6 +85,22 @@ TEST_CASE("shares that are none are faults at their place") {
   CHECK(has(faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
 }
 
+TEST_CASE("a fraction where a share is possible: the help is the percentage") {
+  auto help_of = [](const std::string& value) {
+    const std::string text =
+        faults("train: {steps: 10}\nscheduler: {warmup: 3}\n", {"scheduler.warmup=" + value});
+    CHECK_MESSAGE(has(text, "wanted an integer"), text);
+    const size_t help = text.find("help: ");
+    return help == std::string::npos ? "" : text.substr(help, text.find('\n', help) - help);
+  };
+  CHECK(help_of("0.05") == "help: write 5% for a share of train.steps");
+  CHECK(help_of("0.07") == "help: write 7% for a share of train.steps");  // 0.07 * 100 is not 7
+  CHECK(help_of("1e-3") == "help: write 0.1% for a share of train.steps");
+  CHECK(help_of("1.5") == "");
+  CHECK(help_of("-0.5") == "");
+  CHECK_FALSE(has(faults("train: {steps: 0.5}\n"), "share"));  // of nothing
+}
+
 TEST_CASE("the number is what the program reads, the share is what the resolved recipe says") {
   Report report;
   ConfigContainer config = loaded("train: {steps: 200}\nscheduler: {warmup: 5%}\n", {}, report);

@@ -16,6 +16,18 @@ struct Row {
   const char* recipe = "";
 };
 
+/// The settings of an override where o.rate is another name of o.lr and t.epochs an alternative to
+/// t.steps.
+std::vector<std::string> named_settings(const std::string& key, const Node* value) {
+  if (!value || !value->is_map())
+    return {key == "o.rate" ? "o.lr" : key == "t.epochs" ? "t.steps" : key};
+  std::vector<std::string> out;
+  for (const auto& entry : value->entries())
+    for (auto& setting : named_settings(join_path(key, entry.key), &entry.value))
+      out.push_back(std::move(setting));
+  return out;
+}
+
 Sweep sweep_of(const Row& row, Report& report) {
   Node recipe = *row.recipe ? parse_yaml(row.recipe, "r.yaml") : Node();
   SweepRequest request;
@@ -26,6 +38,7 @@ Sweep sweep_of(const Row& row, Report& report) {
     return group == "db" ? std::vector<std::string>{"mysql", "pg", "pgx", "sqlite"}
                          : std::vector<std::string>{};
   };
+  request.settings_of = named_settings;
   return read_sweep(request, report).value_or(Sweep());
 }
 
@@ -112,6 +125,86 @@ TEST_CASE("a recipe says a sweep too, and the command line wins") {
     CAPTURE(got);
     CHECK(got.find(row.trials) != std::string::npos);
     CHECK((got == row.trials || got.starts_with("error[")));
+  }
+}
+
+TEST_CASE("the command line wins for a setting, whatever name either of them uses") {
+  const Row rows[] = {
+      {{"o.rate=7"}, "s=0 o.rate=7; s=1 o.rate=7", "{o.lr: '1,2', s: '0,1'}"},
+      {{"o.lr=7"}, "o.lr=7", "o.rate: 1,2"},
+      {{"o.rate=7,8"}, "o.rate=7; o.rate=8", "o.lr: 1,2"},
+      {{"o={rate: 7, x: 1}"}, "o={rate: 7, x: 1}", "o.lr: 1,2"},
+      {{"o={x: 1}"}, "o.lr=1 o={x: 1}; o.lr=2 o={x: 1}", "o.lr: 1,2"},
+      {{"o={x: 1},{rate: 2}"}, "o={'x':1}; o={'rate':2}", "o.lr: 1,2"},
+      {{"++o.rate=7"}, "++o.rate=7", "o.lr: 1,2"},
+      {{"~o.rate"}, "~o.rate", "o.lr: 1,2"},
+      {{"~o"}, "~o", "o.lr: 1,2"},
+      {{"~db"}, "db.x=1 ~db; db.x=2 ~db", "db.x: 1,2"},  // an option of a group, not a section
+      {{"db=null"}, "db.x=1 db=null; db.x=2 db=null", "db.x: 1,2"},
+      {{"db=pg"}, "db=pg", "db: glob(*)"},
+      {{"t.epochs=3"}, "t.epochs=3", "t.steps: 1,2"},
+      {{"l[0]=3"}, "l=[1] l[0]=3; l=[2] l[0]=3", "l: choice([1],[2])"},
+      {{"o.rate=7"}, "b=1 o.rate=7; b=2 o.rate=7", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},
+      {{"o.rate=7", "b=3"}, "o.rate=7 b=3", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},
+      {{"arm=zip(c=choice(1,2))"}, "c=1; c=2", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},
+      {{"z=zip(o.rate=choice(3,4), c=choice(1,2))"}, "o.rate=3 c=1; o.rate=4 c=2", "o.lr: 1,2"},
+      {{"o.lr=7"}, "o.lr=7", "o.rate: choice(1"},  // nobody reads what is replaced
+  };
+  for (const auto& row : rows) {
+    std::string all = join(row.overrides, " ");
+    CAPTURE(all);
+    CAPTURE(row.recipe);
+    CHECK(trials_of(row) == row.trials);
+  }
+}
+
+TEST_CASE("a setting that varies has no other value") {
+  struct Refusal {
+    Row row;
+    const char* also;  // further words of the fault
+  };
+  const Refusal refusals[] = {
+      {{{"o.lr=1,2", "o.rate=3,4"}, "o.rate: sets the same as o.lr, which varies, too"},
+       "o.lr varies at command line, argument 2"},
+      {{{"t.steps=1,2", "t.epochs=3,4"}, "t.epochs: sets the same as t.steps, which varies, too"},
+       "keep one of the two"},
+      {{{"o={lr: 1},{lr: 2}", "o.rate=3,4"}, "o.rate: sets the same as o, which varies, too"}, ""},
+      {{{"z=zip(o.lr=choice(1,2), o.rate=choice(1,2))"}, "o.rate: sets the same as o.lr"}, ""},
+      {{{"l[0]=1,2", "l=[3],[4]"}, "l: sets the same as l[0], which varies, too"}, ""},
+      {{{"o.lr=1,2", "o.lr=7"}, "o.lr: varies, and is also set to one value"},
+       "command line, argument 3"},
+      {{{"o.lr=1,2", "o.rate=7"}, "o.rate: sets the same as o.lr, which varies"}, "argument 3"},
+      {{{"o.lr=1,2", "o={lr: 5}"}, "o: sets the same as o.lr, which varies"}, ""},
+      {{{"o.lr=1,2", "~o.rate"}, "o.rate: sets the same as o.lr, which varies"}, ""},
+      {{{"t.steps=1,2", "t.epochs=7"}, "t.epochs: sets the same as t.steps, which varies"}, ""},
+      {{{"o={lr: 1, x: 2},{lr: 2}", "o.x=7"}, "o.x: sets the same as o, which varies"}, ""},
+      {{{"o.x=7"}, "o.x: sets the same as o, which varies", "o: 'choice({lr: 1, x: 2},{lr: 2})'"},
+       "o varies at r.yaml:1:4"},
+      {{{"z=zip(a=choice(1,2), b=choice(1,2))", "b=7"}, "b: varies, and is also set"}, ""},
+      {{{}, "o.rate: sets the same as o.lr, which varies", "{o.lr: '1,2', o.rate: 3}"}, ""},
+  };
+  for (const auto& [row, also] : refusals) {
+    std::string all = join(row.overrides, " ");
+    CAPTURE(all);
+    std::string got = trials_of(row);
+    CAPTURE(got);
+    CHECK(got.starts_with("error[sweep]"));
+    CHECK(got.find(row.trials) != std::string::npos);
+    CHECK(got.find(also) != std::string::npos);
+  }
+  // What comes before the values of the sweep is replaced by them, and what follows may change a
+  // part of them.
+  const Row rows[] = {
+      {{"o.rate=7", "o.lr=1,2"}, "o.rate=7 o.lr=1; o.rate=7 o.lr=2"},
+      {{"o={lr: 7}", "o.lr=1,2"}, "o={lr: 7} o.lr=1; o={lr: 7} o.lr=2"},
+      {{"l=[1],[2]", "l=append(3)"}, "l=[1] l=append(3); l=[2] l=append(3)"},
+      {{"l=[1],[2]", "l[0]=3,4"}, "l=[1] l[0]=3; l=[1] l[0]=4; l=[2] l[0]=3; l=[2] l[0]=4"},
+      {{"o.lr=1,2", "o={x: 5}"}, "o.lr=1 o={x: 5}; o.lr=2 o={x: 5}"},
+  };
+  for (const auto& row : rows) {
+    std::string all = join(row.overrides, " ");
+    CAPTURE(all);
+    CHECK(trials_of(row) == row.trials);
   }
 }
 

@@ -1,0 +1,111 @@
+#include "mtrain/config/override_settings.h"
+
+#include <doctest/doctest.h>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/fields.h"
+#include "mtrain/config/yaml_load.h"
+
+using namespace mtrain;
+
+namespace {
+
+struct Train {
+  int64_t steps = 0;
+  double epochs = 0;
+  void bind(Fields& f) {
+    f("steps", steps, "steps").required().alternative("epochs").renamed_from({"max_steps"});
+    f("epochs", epochs, "epochs").no_default().alternative("steps");
+  }
+};
+
+struct OptimizerCore {
+  std::string type = "adam";
+  double lr = 1;
+  void bind(Fields& f) {
+    f("type", type, "which").plugin("optimizer");
+    f("lr", lr, "rate").renamed_from({"learning_rate"});
+  }
+};
+
+struct Adam {
+  double beta = 1;
+  std::vector<int64_t> stops;
+  void bind(Fields& f) {
+    f("betas.first", beta, "decay").renamed_from({"adam_beta1", "momentum"});
+    f("stops", stops, "steps");
+  }
+};
+
+struct Sgd {
+  double momentum = 1;
+  void bind(Fields& f) { f("momentum", momentum, "decay").renamed_from({"sgd_momentum"}); }
+};
+
+struct Scheduler {
+  std::string type = "constant";
+  void bind(Fields& f) { f("type", type, "which").one_of({"constant", "linear"}); }
+};
+
+SchemaCatalog catalog() {
+  SchemaCatalog out;
+  out.add_section(schema_of<Train>("train", "the loop"));
+  out.add_section(schema_of<OptimizerCore>("optimizer", "the update"));
+  out.add_section(schema_of<Scheduler>("scheduler", "the rate"));
+  out.add_component("optimizer", schema_of<Adam>("adam", "Adam"));
+  out.add_component("optimizer", schema_of<Sgd>("sgd", "SGD"));
+  return out;
+}
+
+/// The settings of `key=value`, or of ~key where there is no value.
+std::string settings(const std::string& key, const char* value = nullptr,
+                     const char* recipe = "{}") {
+  const Node tree = parse_yaml(recipe), node = value ? parse_yaml(value) : Node();
+  return join(settings_of(key, value ? &node : nullptr, tree, catalog()), " ");
+}
+
+}  // namespace
+
+TEST_CASE("an override sets a setting, by whichever of its names") {
+  CHECK(settings("optimizer.lr", "1") == "optimizer.lr");
+  CHECK(settings("optimizer.learning_rate", "1") == "optimizer.lr");
+  CHECK(settings("optimizer.learning_rate") == "optimizer.lr");
+  CHECK(settings("optimizer.betas.first", "1") == "optimizer.betas.first");
+  CHECK(settings("optimizer.adam_beta1", "1") == "optimizer.betas.first");
+  CHECK(settings("optimizer.betas.adam_beta1", "1") == "optimizer.betas.first");
+  CHECK(settings("optimizer.stops[0]", "1") == "optimizer.stops.0");
+  CHECK(settings("optimizer.stops.0", "1") == "optimizer.stops.0");
+  CHECK(settings("optimizer.lrr", "1") == "optimizer.lrr");
+  CHECK(settings("nothing.at.all", "1") == "nothing.at.all");
+  CHECK(settings("optimizer") == "optimizer");
+  CHECK(settings("optimizer", "null") == "optimizer");
+}
+
+TEST_CASE("alternatives are one setting") {
+  CHECK(settings("train.steps", "1") == settings("train.epochs", "1"));
+  CHECK(settings("train.max_steps", "1") == settings("train.epochs", "1"));
+  CHECK(settings("train.steps", "1").starts_with("train."));
+}
+
+TEST_CASE("a map sets its entries") {
+  CHECK(settings("optimizer", "{learning_rate: 1, betas: {first: 2}, stops: [1, 2]}") ==
+        "optimizer.betas.first optimizer.lr optimizer.stops");
+  CHECK(settings("optimizer", "{lr: 1, learning_rate: 2}") == "optimizer.lr");
+  CHECK(settings("optimizer", "{}").empty());
+  CHECK(settings("optimizer.betas", "{first: 2}") == "optimizer.betas.first");
+}
+
+TEST_CASE("a section set to a name chooses an option and, where it is one, a component") {
+  CHECK(settings("optimizer", "sgd") == "optimizer.type optimizer=");
+  CHECK(settings("optimizer", "{type: sgd}") == "optimizer.type");
+  CHECK(settings("optimizer", "tuned") == "optimizer=");
+  CHECK(settings("scheduler", "linear") == "scheduler.type scheduler=");
+  CHECK(settings("model/size@teacher", "big") == "model/size@teacher=");
+}
+
+TEST_CASE("the components of the recipe decide what a name means") {
+  CHECK(settings("optimizer.momentum", "1", "optimizer: {type: sgd}") == "optimizer.momentum");
+  CHECK(settings("optimizer.momentum", "1", "optimizer: {type: adam}") == "optimizer.betas.first");
+  CHECK(settings("optimizer.sgd_momentum", "1", "optimizer: {type: adam}") ==
+        "optimizer.momentum");  // of a component that an override may choose
+}
