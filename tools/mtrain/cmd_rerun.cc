@@ -141,7 +141,14 @@ bool sets(const std::vector<OverrideText>& overrides,
   });
 }
 
-bool decides_length(std::string_view key) { return key == "train.steps" || key == "train.epochs"; }
+/// Whether the user gives the length of the run, under any name of the setting.
+bool sets_length(const Recipe& recipe) {
+  for (const char* path : {"train.steps", "train.epochs"}) {
+    const Node* node = recipe.config.root().find(path);
+    if (node && node->loc() && node->loc().source->kind() == SourceKind::command_line) return true;
+  }
+  return false;
+}
 
 /// Changed data is refused, as in a resume, unless the user asks for it; other differences are
 /// warnings.
@@ -212,12 +219,12 @@ void rerun(Cli& cli, const RecipeWords& words) {
   const bool other_data = sets(overrides, decides_data);
   const bool first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
-  if (sets(overrides, decides_length)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   std::vector<Recipe> recipes;
   for (const auto& part : parts)
     recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
+  if (sets_length(recipes.back())) parts.back().last.reset();
   require_ranks(recipes.back(), names[0]);
   if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {
     if (first)

@@ -79,7 +79,7 @@ void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHos
   if (!continues_run(recipe)) return;
   settle_epochs(recipe, plugins);
   settle_dtype(recipe, plugins);
-  std::vector<std::string> exact = {"train.steps", "rng.seed"};
+  std::vector<std::string> exact = {"train.steps", "rng.seed", "validation.steps"};
   for (const auto& [key, value] : trial.settings) exact.push_back(key);
   exact.insert(exact.end(), trial.paths.begin(), trial.paths.end());
   const std::vector<std::string> changes = changes_of_run(recipe, plugins, exact);

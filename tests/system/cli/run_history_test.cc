@@ -98,9 +98,13 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(losses(scratch / "b").size() == 5);
   CHECK(digest(scratch / "b/checkpoints/step-5") == digest(scratch / "a/checkpoints/step-5"));
-  Outcome more = cli_in(scratch.path(), "rerun a/checkpoints/step-5 -q run.dir=c train.steps=7");
-  CHECK_MESSAGE(more.status == 0, more.err);
-  CHECK(losses(scratch / "c").size() == 7);
+  for (const char* steps : {"train.steps=7", "train.max_steps=7", "'train={steps: 7}'"}) {
+    const std::string words = std::string("rerun a/checkpoints/step-5 -q run.dir=c ") + steps;
+    Outcome more = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(more.status == 0, more.err);
+    CHECK(losses(scratch / "c").size() == 7);
+    fs::remove_all(scratch / "c");
+  }
 }
 
 TEST_CASE(

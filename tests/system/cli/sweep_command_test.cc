@@ -335,6 +335,11 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
     CHECK(slurp(scratch / "s/sweep.csv") == table);
     CHECK(slurp(scratch / "s/1/metrics.jsonl") == metrics);
   }
+  // Another validation would mix two sorts of losses in one column.
+  Outcome validated = cli({r, "-m", "optimizer.lr=3e-3,4e-3", "train.steps=6", "validation.steps=2",
+                           "run.dir=" + (scratch / "s").string()});
+  CHECK(validated.status == 12);
+  CHECK_MESSAGE(has(validated.err, "validation.steps: "), validated.err);
   // The same sweep goes on: what is complete is done, what is missing is trained.
   fs::remove_all(scratch / "s/1");
   Outcome again = sweep("3e-3,4e-3");
