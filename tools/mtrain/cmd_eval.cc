@@ -60,7 +60,7 @@ void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64
   try {
     samples = dataset.split(split, Dataset::kOneEpoch)->size();
   } catch (const Error&) {
-    return;  // such as a weighted blend, of which one epoch is not defined
+    return;  // a weighted blend, for example, has no defined epoch
   }
   const int64_t wanted = batches * batch;
   // A source that repeats its data has less than one epoch more than requested; an endless one has
