@@ -120,6 +120,24 @@ Value stripped(const Value& of, const Arguments& given, bool left, bool right) {
       strip(of.as_text(), chosen ? &text_argument(set, "strip arg").bytes : nullptr, left, right));
 }
 
+Value position(const Value& of, const Arguments& given) {
+  const std::string& s = of.as_text().bytes;
+  size_t at = find_in(s, text_argument(given.get(0, ""), "what is looked for").bytes);
+  if (at == std::string::npos) return Value::integer(-1);
+  return Value::integer(static_cast<int64_t>(characters(std::string_view(s).substr(0, at))));
+}
+
+Value occurrences(const Value& of, const Arguments& given) {
+  const std::string& part = text_argument(given.get(0, ""), "what is counted").bytes;
+  const std::string& s = of.as_text().bytes;
+  if (part.empty()) return Value::integer(static_cast<int64_t>(characters(s)) + 1);
+  int64_t n = 0;
+  for (size_t at = find_in(s, part); at != std::string::npos;
+       at = find_in(s, part, at + part.size()))
+    ++n;
+  return Value::integer(n);
+}
+
 const std::map<std::string, Method, std::less<>>& text_methods() {
   using I = Interpreter;
   using A = Arguments;
@@ -151,25 +169,8 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
                    A&) { return Value::text(title_case(of.as_text(), WordStart::uncased)); }},
       {"capitalize", [](I&, const Value& of,
                         A&) { return Value::text(title_case(of.as_text(), WordStart::text)); }},
-      {"find",
-       [](I&, const Value& of, A& a) {
-         const std::string& s = of.as_text().bytes;
-         size_t at = find_in(s, text_argument(a.get(0, ""), "what is looked for").bytes);
-         return Value::integer(at == std::string::npos ? -1
-                                                       : static_cast<int64_t>(characters(
-                                                             std::string_view(s).substr(0, at))));
-       }},
-      {"count",
-       [](I&, const Value& of, A& a) {
-         const std::string& part = text_argument(a.get(0, ""), "what is counted").bytes;
-         const std::string& s = of.as_text().bytes;
-         if (part.empty()) return Value::integer(static_cast<int64_t>(characters(s)) + 1);
-         int64_t n = 0;
-         for (size_t at = find_in(s, part); at != std::string::npos;
-              at = find_in(s, part, at + part.size()))
-           ++n;
-         return Value::integer(n);
-       }},
+      {"find", [](I&, const Value& of, A& a) { return position(of, a); }},
+      {"count", [](I&, const Value& of, A& a) { return occurrences(of, a); }},
       {"join",
        [](I& i, const Value& of, A& a) {
          Arguments given{{of}, {}};

@@ -66,7 +66,7 @@ struct MT_API Text {
 /// The first position of `part` at or after `from`; npos when there is none. Takes time in
 /// proportion to the bytes that it passes.
 MT_API size_t find_in(const std::string& text, const std::string& part, size_t from = 0);
-/// Python's a + b for texts, one of which may be safe for HTML.
+/// Python's a + b for texts. Either may be marked as safe for HTML.
 MT_API Text joined(const Text& a, const Text& b);
 
 class Value;

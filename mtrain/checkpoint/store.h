@@ -149,7 +149,7 @@ class MT_API CheckpointStore {
 
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
-  /// The newest checkpoint of which every byte is valid. Error(checkpoint) when there are
+  /// The newest checkpoint whose bytes are all valid. Error(checkpoint) when there are
   /// checkpoints but none is valid. Error(io) when the system cannot read one: this does not prove
   /// damage, so an older one is not used instead.
   LatestCheckpoint latest_valid() const;

@@ -194,10 +194,9 @@ ConfigFile with_options_listed(const ConfigFile& recipe, const ConfigRepository&
 }  // namespace
 
 std::optional<Composition> compose(const ComposeRequest& request, Report& report) {
-  std::vector<fs::path> folders = request.search_path;
-  ConfigRepository by_name(folders);
+  ConfigRepository by_name(request.search_path);
   auto file = recipe_file(request, by_name, report);
-  std::vector<fs::path> with_own = folders;
+  std::vector<fs::path> with_own = request.search_path;
   if (file) {
     fs::path own = fs::path(*file).parent_path();
     with_own.insert(with_own.begin(), own.empty() ? fs::path(".") : own);

@@ -37,7 +37,7 @@ class MT_API ContextRing {
   int64_t tokens() const { return tokens_; }
   /// Whether all ranks have the same number of rows.
   bool even() const;
-  /// The same sequences on a ring of groups, each of which consists of `near` adjacent ranks.
+  /// The same sequences on a ring of groups of `near` adjacent ranks.
   /// REQUIRES: near divides ranks().
   ContextRing of_groups(int near) const;
   /// The ranges of rows, in the concatenated rows of ranks [first, first + count), that give each

@@ -19,7 +19,8 @@ namespace mtrain {
 namespace {
 
 /// Ends the process at once, since its rank may be blocked anywhere. The launcher then ends the
-/// rest of the job, so a rank that does not report the error waits a moment for the one that does.
+/// rest of the job, so a rank that does not report the error waits a moment for the rank that
+/// reports it.
 void end_process(const Error& error, bool reports, const std::function<void()>& before_exit) {
   set_log_level(LogLevel::error);  // suppresses warnings about the launcher's signals
   if (reports)

@@ -26,7 +26,7 @@ struct MT_API BlockPlan {
                           // offloaded to host memory
 
   bool recomputes(RecomputePart part) const;
-  /// Returns f(x…) for one or two tensors, of which the second may be undefined. If the plan
+  /// Returns f(x…) for one or two tensors; the second one may be undefined. If the plan
   /// recomputes `part`, backward calls `f` again: it must hold what it needs by value or by
   /// references that outlive the tape.
   template <class F, class... X>

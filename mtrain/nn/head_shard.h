@@ -23,9 +23,9 @@ struct HeadShard {
 };
 
 /// Assigns whole groups to ranks if tp divides their number. If tp is larger, several ranks share a
-/// group's query heads and each holds a copy of its key and value, of which the first rank's is
-/// primary (Megatron-LM, megatron/core/transformer/attention.py). Throws Error(config) if neither
-/// number divides the other, or the query heads cannot be divided evenly.
+/// group's query heads and each holds a copy of its key and value; the copy of the first
+/// rank is primary (Megatron-LM, megatron/core/transformer/attention.py). Throws Error(config) if
+/// neither number divides the other, or the query heads cannot be divided evenly.
 MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
 
 /// The matrices "q" [heads * head_dim, cols], "k" and "v" [groups * head_dim, cols] of the whole

@@ -52,8 +52,8 @@ struct ParamUpdate {
   /// parameter, or with expert parallelism those of this rank's experts.
   std::span<const LogicalMatrix> matrices;
   /// The parts of the whole tensor in this update: ParamBox::global in the whole, ParamBox::local
-  /// in a tensor of shape `local`, of which `master` holds the elements from `begin` on. There are
-  /// several if a range ends within a row. An elementwise optimizer does not need them.
+  /// in a tensor of shape `local`. `master` holds its elements from `begin` on. There are several
+  /// if a range ends within a row. An elementwise optimizer does not need them.
   std::span<const ParamBox> boxes;
   const Shape& local;
   int64_t begin = 0;

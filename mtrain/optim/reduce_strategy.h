@@ -30,7 +30,7 @@ std::unique_ptr<ReduceStrategy> reduce_in_order(ParamBuckets& buckets);
 std::string text(const ParamBucket& bucket);
 /// Gives the bucket's gradients memory and writes zeros where no backward has written.
 void zero_unwritten(ExecutionContext& ctx, ParamBucket& bucket);
-/// Sums gradients of which ranks of other axes hold summands (Parameter::partial), in one
+/// Sums the gradients that are partial sums on the ranks of other axes (Parameter::partial), in one
 /// all-reduce per axis. Collective over these axes.
 void reduce_partial_sums(ParamBuckets& buckets);
 

@@ -154,7 +154,7 @@ class Lowercase final : public Normalizer {
   }
 };
 
-/// Keeps the characters of which `Keep` is true.
+/// Keeps the characters for which `Keep` is true.
 template <class Keep>
 class Filter final : public Normalizer {
  public:

@@ -16,7 +16,7 @@ constexpr size_t kMaxFaults = 12;
 
 constexpr int64_t kPiece = 1 << 20;  // elements of two tensors that are compared at once
 
-/// A tensor that some exports contain in addition to the one that it repeats.
+/// A tensor that some exports contain as a copy of another tensor.
 struct Repeat {
   const char* tensor;
   const char* parameter;  // that the repeated tensor fills

@@ -83,8 +83,8 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
                            : blank_batch(rows, s.model.seq_length);
   };
   const MicroBatch batch = blank(s.train.micro_batch_size);
-  // Two steps: in the second one the allocator has cached blocks of the first, not all of which can
-  // be reused.
+  // Two steps: in the second one the allocator has cached blocks of the first and can reuse only
+  // some of them.
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step();
     interpreter.run(

@@ -82,7 +82,8 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
   moe.at_most("shared_ffn_hidden_size", hidden);
   moe.at_most("first_dense_layers", 1);
-  // The last of num_blocks() blocks, of which there are at least two, still has experts.
+  // The smaller model has num_blocks() blocks, at least two. At least the last one must have
+  // experts.
   moe.at_most("layer_freq", num_blocks(ranks) > 2 || moe.get("first_dense_layers") == 0 ? 2 : 1);
   moe.at_most("latent_size", hidden / 2);
   moe.at_most("router.groups", 2);

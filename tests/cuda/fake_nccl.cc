@@ -215,56 +215,7 @@ void add_registration(nccl::Library& l) {
   };
 }
 
-nccl::Library make() {
-  nccl::Library l;
-  l.get_version = [](int* v) { return *v = 22809, ncclSuccess; };
-  l.get_unique_id = [](ncclUniqueId* id) {
-    std::lock_guard lock(mutex);
-    std::memset(id, 0, sizeof *id);
-    uint64_t number = ++ids;
-    std::memcpy(id->internal, &number, sizeof number);
-    return ncclSuccess;
-  };
-  l.init = [](ncclComm_t* out, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
-    if (config->blocking != 0) return ncclInvalidUsage;
-    std::lock_guard lock(mutex);
-    uint64_t number = 0;
-    std::memcpy(&number, id.internal, sizeof number);
-    auto& group = groups[number];
-    if (!group) group = std::make_shared<Group>();
-    if (number == 0 || (group->joined > 0 && group->size != size)) return ncclInvalidArgument;
-    group->size = size, ++group->joined;
-    auto comm = std::make_unique<Comm>();
-    comm->group = group, comm->rank = rank;
-    *out = reinterpret_cast<ncclComm_t>(comm.get());
-    comms.push_back(std::move(comm));
-    ++living;
-    return ncclInProgress;
-  };
-  l.finalize = [](ncclComm_t c) {
-    std::lock_guard lock(mutex);
-    if (!of(c).registered.empty()) fault("a communicator ended with registered memory");
-    return ncclSuccess;
-  };
-  l.destroy = [](ncclComm_t) { return --living, ncclSuccess; };
-  l.abort = [](ncclComm_t c) {
-    std::lock_guard lock(mutex);
-    of(c).aborted = true;
-    --living;
-    changed.notify_all();
-    return ncclSuccess;
-  };
-  l.async_error = [](ncclComm_t c, ncclResult_t* state) {
-    std::lock_guard lock(mutex);
-    *state = of(c).group->joined < of(c).group->size ? ncclInProgress
-                                                     : static_cast<ncclResult_t>(error.load());
-    return ncclSuccess;
-  };
-  l.error_text = [](ncclResult_t result) -> const char* {
-    return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                     : "some error";
-  };
-  l.last_error = [](ncclComm_t) -> const char* { return ""; };
+void add_collectives(nccl::Library& l) {
   l.all_reduce = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                     ncclComm_t c, cudaStream_t s) {
     if (op != ncclSum) return ncclInvalidArgument;
@@ -309,6 +260,63 @@ nccl::Library make() {
           std::memmove(to, m.in[static_cast<size_t>(root)], bytes);
     });
   };
+}
+
+void add_ends_and_errors(nccl::Library& l) {
+  l.finalize = [](ncclComm_t c) {
+    std::lock_guard lock(mutex);
+    if (!of(c).registered.empty()) fault("a communicator ended with registered memory");
+    return ncclSuccess;
+  };
+  l.destroy = [](ncclComm_t) { return --living, ncclSuccess; };
+  l.abort = [](ncclComm_t c) {
+    std::lock_guard lock(mutex);
+    of(c).aborted = true;
+    --living;
+    changed.notify_all();
+    return ncclSuccess;
+  };
+  l.async_error = [](ncclComm_t c, ncclResult_t* state) {
+    std::lock_guard lock(mutex);
+    *state = of(c).group->joined < of(c).group->size ? ncclInProgress
+                                                     : static_cast<ncclResult_t>(error.load());
+    return ncclSuccess;
+  };
+}
+
+nccl::Library make() {
+  nccl::Library l;
+  l.get_version = [](int* v) { return *v = 22809, ncclSuccess; };
+  l.get_unique_id = [](ncclUniqueId* id) {
+    std::lock_guard lock(mutex);
+    std::memset(id, 0, sizeof *id);
+    uint64_t number = ++ids;
+    std::memcpy(id->internal, &number, sizeof number);
+    return ncclSuccess;
+  };
+  l.init = [](ncclComm_t* out, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    if (config->blocking != 0) return ncclInvalidUsage;
+    std::lock_guard lock(mutex);
+    uint64_t number = 0;
+    std::memcpy(&number, id.internal, sizeof number);
+    auto& group = groups[number];
+    if (!group) group = std::make_shared<Group>();
+    if (number == 0 || (group->joined > 0 && group->size != size)) return ncclInvalidArgument;
+    group->size = size, ++group->joined;
+    auto comm = std::make_unique<Comm>();
+    comm->group = group, comm->rank = rank;
+    *out = reinterpret_cast<ncclComm_t>(comm.get());
+    comms.push_back(std::move(comm));
+    ++living;
+    return ncclInProgress;
+  };
+  add_ends_and_errors(l);
+  l.error_text = [](ncclResult_t result) -> const char* {
+    return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                     : "some error";
+  };
+  l.last_error = [](ncclComm_t) -> const char* { return ""; };
+  add_collectives(l);
   l.send = [](const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
               cudaStream_t s) {
     return add_part(true, const_cast<void*>(data), bytes_of(count, type), peer, c, s);

@@ -42,6 +42,38 @@ std::vector<float> downloaded(ExecutionContext& ctx, const Tensor& tensor) {
   return out;
 }
 
+void check_zeros(ExecutionContext& ctx, ParamBuckets& buckets) {
+  for (const ParamBucket& b : buckets.buckets()) {
+    const std::vector<float> zeros(static_cast<size_t>(b.plan.size));
+    if (!b.shares_gradients()) CHECK(downloaded(ctx, b.grads) == zeros);
+    if (b.plan.zero_stage > 0 && !b.shares_values()) CHECK(downloaded(ctx, b.values) == zeros);
+  }
+}
+
+/// Adds up the gradients of a step over the ranks. Returns those of this rank's parts.
+std::vector<float> reduced(GradReducer& reducer, ParamBuckets& buckets, ParamList& list, int rank,
+                           uint64_t step) {
+  reducer.begin_step();
+  list.clear_gradients();
+  for (uint64_t p = 0; p < 3; ++p) {
+    Parameter& parameter = list.all()[p];
+    buckets.before_gradient(parameter.leaf->number);
+    parameter.main_grad.context().upload(
+        parameter.main_grad, values<float>(rank, parameter.numel(), 10 * step + p).data());
+    parameter.leaf->has_grad = true;
+  }
+  reducer.micro_batch_done();
+  for (size_t b = 0; b < reducer.buckets().size(); ++b) reducer.start(b);
+  if (buckets.options().zero_stage >= 2) reducer.reduce_scatter();
+  reducer.reduce();
+  std::vector<float> out;
+  for (const ParamSlice& slice : buckets.slices()) {
+    std::vector<float> got = downloaded(slice.grad.context(), slice.grad);
+    out.insert(out.end(), got.begin(), got.end());
+  }
+  return out;
+}
+
 std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
   nccl::NcclCommunicator world(
@@ -64,12 +96,11 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
                          .initialise = false,
                          .defer_memory = layout.zero > 0};
   Scope root(settings);
-  std::vector<Parameter*> all;
   for (auto [name, size] :
        {std::pair("a", kFirst), std::pair("b", kSecond), std::pair("c", kThird)})
-    all.push_back(&root.param(name, {{"x", size}}, Init::zeros(), true));
+    root.param(name, {{"x", size}}, Init::zeros(), true);
   if (layout.zero == 0)
-    for (Parameter* p : all) ctx.fill_zero(p->value);
+    for (Parameter& p : list.all()) ctx.fill_zero(p.value);
   size_t before = ctx.memory().in_use();
   std::vector<float> out;
   {
@@ -81,30 +112,11 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     ParamBuckets buckets(ctx, list, options);
     CHECK(buckets.buckets().size() > 1);
     CHECK(ctx.memory().in_use() > before);
-    for (const ParamBucket& b : buckets.buckets()) {
-      if (!b.shares_gradients())
-        CHECK(downloaded(ctx, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
-      if (b.plan.zero_stage > 0 && !b.shares_values())
-        CHECK(downloaded(ctx, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
-    }
+    check_zeros(ctx, buckets);
     GradReducer reducer(buckets, {.in_order = layout.in_order});
     for (uint64_t step = 0; step < 2; ++step) {
-      reducer.begin_step();
-      list.clear_gradients();
-      for (uint64_t p = 0; p < 3; ++p) {
-        buckets.before_gradient(all[p]->leaf->number);
-        ctx.upload(all[p]->main_grad,
-                   values<float>(world.rank(), all[p]->numel(), 10 * step + p).data());
-        all[p]->leaf->has_grad = true;
-      }
-      reducer.micro_batch_done();
-      for (size_t b = 0; b < reducer.buckets().size(); ++b) reducer.start(b);
-      if (layout.zero >= 2) reducer.reduce_scatter();
-      reducer.reduce();
-      for (const ParamSlice& slice : buckets.slices()) {
-        std::vector<float> got = downloaded(ctx, slice.grad);
-        out.insert(out.end(), got.begin(), got.end());
-      }
+      const std::vector<float> sums = reduced(reducer, buckets, list, world.rank(), step);
+      out.insert(out.end(), sums.begin(), sums.end());
       for (ParamBucket& b : buckets.buckets()) {  // an update of the own shard
         if (b.plan.zero_stage == 0 || b.shares_values()) continue;
         Tensor own = b.values.slice(0, b.shard_begin, b.shard_end);
@@ -113,9 +125,9 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
       }
       buckets.sync_values();
     }
-    for (Parameter* p : all) {
+    for (Parameter& p : list.all()) {
       if (layout.zero >= 3) continue;
-      std::vector<float> got = downloaded(ctx, p->value);
+      std::vector<float> got = downloaded(ctx, p.value);
       out.insert(out.end(), got.begin(), got.end());
     }
   }

@@ -1,5 +1,5 @@
-// The suite of every communicator for the one that is made upon another: host memory, groups,
-// failures.
+// The suite of every communicator, for the NCCL communicator on top of another one: host memory,
+// groups, failures.
 #include "communicator.h"
 #include "contract/comm/fixture.h"
 #include "fake_nccl.h"

@@ -14,8 +14,8 @@
 using namespace mtrain;
 using namespace mtrain::testing;
 using namespace std::chrono_literals;
-using contract::contains;
 using contract::for_reducible_types;
+using contract::has;
 using contract::message_of;
 using contract::same_bits;
 using contract::values;

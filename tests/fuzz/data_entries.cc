@@ -14,15 +14,10 @@
 #include "mtrain/data/json_line.h"
 #include "mtrain/data/line_reader.h"
 #include "tests/fuzz/entries.h"
+#include "tests/fuzz/want.h"
 
 namespace mtrain::fuzz {
 namespace {
-
-void want_held(bool promise, const char* what) {
-  if (promise) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
 
 /// A folder of this process in memory, where there is such a file system.
 class Scratch {
@@ -30,7 +25,7 @@ class Scratch {
   Scratch() {
     std::string name = (fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string()) +
                        "/mtrain-fuzz-XXXXXX";
-    want_held(::mkdtemp(name.data()) != nullptr, "a folder can be made");
+    want(::mkdtemp(name.data()) != nullptr, "a folder can be made");
     path_ = name;
   }
   ~Scratch() {
@@ -41,7 +36,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   fs::path put(const char* name, std::string_view bytes) const {
     FILE* file = std::fopen((path_ / name).c_str(), "wb");
-    want_held(file != nullptr, "a file can be written");
+    want(file != nullptr, "a file can be written");
     std::fwrite(bytes.data(), 1, bytes.size(), file);
     std::fclose(file);
     return path_ / name;
@@ -64,13 +59,13 @@ void use(const IndexedFile& file) {
     ids.resize(static_cast<size_t>(file.length(s)));
     file.read(s, 0, ids);
     const int64_t document = file.document_of(s);
-    want_held(file.document_begin(document) <= s && s < file.document_begin(document + 1),
-              "a sequence is in its document");
+    want(file.document_begin(document) <= s && s < file.document_begin(document + 1),
+         "a sequence is in its document");
     file.mode(s);
     tokens += file.length(s);
   }
-  want_held(tokens == file.num_tokens(), "the lengths are those of the tokens");
-  want_held(summarize(file).tokens == tokens, "so is the summary");
+  want(tokens == file.num_tokens(), "the lengths are those of the tokens");
+  want(summarize(file).tokens == tokens, "so is the summary");
   scan_tokens(file, 0);
 }
 
@@ -87,8 +82,8 @@ void indexed(std::string_view bytes) {
   try {
     use(IndexedFile(scratch().path() / "x"));
   } catch (const Error& fault) {
-    want_held(fault.error_class() == ErrorClass::data, "a fault is the data's");
-    want_held(fault.message().find("x.") != std::string::npos, "a fault names the file");
+    want(fault.error_class() == ErrorClass::data, "a fault is the data's");
+    want(fault.message().find("x.") != std::string::npos, "a fault names the file");
   }
 }
 
@@ -97,14 +92,13 @@ void json_line(std::string_view line) {
   const std::string padded = std::string(line) + std::string(64, '\0');
   const std::string fault = exact.read_exactly(line);
   if (fast.read_fast(std::string_view(padded).substr(0, line.size()))) {
-    want_held(fault.empty(), "the exact parser takes what the fast one takes");
-    for (size_t key : {0, 1})
-      want_held(fast.texts(key) == exact.texts(key), "both give the same texts");
+    want(fault.empty(), "the exact parser takes what the fast one takes");
+    for (size_t key : {0, 1}) want(fast.texts(key) == exact.texts(key), "both give the same texts");
   }
   std::string repaired;
   repair_surrogates(line, repaired);
   if (fault.empty())
-    for (auto text : exact.texts(0)) want_held(valid_utf8(text), "texts are UTF-8");
+    for (auto text : exact.texts(0)) want(valid_utf8(text), "texts are UTF-8");
 }
 
 void input_stream(std::string_view bytes) {
@@ -114,10 +108,10 @@ void input_stream(std::string_view bytes) {
     std::string_view line;
     uint64_t lines = 0;
     while (lines < 100'000 && reader.next(line)) ++lines;
-    want_held(static_cast<int64_t>(lines) == reader.line_number(), "lines are counted");
+    want(static_cast<int64_t>(lines) == reader.line_number(), "lines are counted");
   } catch (const Error& fault) {
-    want_held(fault.error_class() == ErrorClass::data, "a fault is the data's");
-    want_held(fault.message().find("x.txt") != std::string::npos, "a fault names the file");
+    want(fault.error_class() == ErrorClass::data, "a fault is the data's");
+    want(fault.message().find("x.txt") != std::string::npos, "a fault names the file");
   }
 }
 

@@ -1,8 +1,6 @@
 #include "tests/fuzz/entries.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "mtrain/base/error.h"
@@ -15,15 +13,10 @@
 #include "mtrain/config/units.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
+#include "tests/fuzz/want.h"
 
 namespace mtrain::fuzz {
 namespace {
-
-void want(bool promise, const char* what) {
-  if (promise) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
 
 SourcePtr source(std::string_view text) {
   return std::make_shared<Source>(SourceKind::file, "input", std::string(text));

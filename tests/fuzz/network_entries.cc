@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -20,15 +18,10 @@
 #include "plugins/comm/tcp/greeting.h"
 #include "plugins/comm/tcp/wires.h"
 #include "tests/fuzz/entries.h"
+#include "tests/fuzz/want.h"
 
 namespace mtrain::fuzz {
 namespace {
-
-void promise(bool held, const char* what) {
-  if (held) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
 
 /// Bytes of the input, one after the other; 0 where it has ended.
 class Input {
@@ -85,14 +78,14 @@ void changed_greeting(Input& input) {
     if (bytes.empty()) return;
     to->take(std::string_view(bytes).substr(0, to->wanted()));
     if (bytes != sent)
-      return promise(to->state() != tcp::Greeting::State::proven || message == 0,
-                     "no changed message is believed");
+      return want(to->state() != tcp::Greeting::State::proven || message == 0,
+                  "no changed message is believed");
     if (to == &called && called.state() == tcp::Greeting::State::proven)
       called.answer(tcp::Greeting::Verdict::welcome);
   }
-  promise(caller.state() == tcp::Greeting::State::proven &&
-              called.state() == tcp::Greeting::State::proven,
-          "unchanged ones are believed");
+  want(caller.state() == tcp::Greeting::State::proven &&
+           called.state() == tcp::Greeting::State::proven,
+       "unchanged ones are believed");
 }
 
 /// A request to receive, with memory behind it that is nobody's.
@@ -107,10 +100,10 @@ struct Wanted {
                                                           .receives = true});
   }
   void check() const {
-    promise(request->moved <= request->bytes, "no more is received than was wanted");
+    want(request->moved <= request->bytes, "no more is received than was wanted");
     bool untouched = std::all_of(memory.end() - kBehind, memory.end(),
                                  [](std::byte b) { return b == std::byte{0x5A}; });
-    promise(untouched, "nothing is written behind it");
+    want(untouched, "nothing is written behind it");
   }
   std::vector<std::byte> memory;
   std::shared_ptr<tcp::Request> request;
@@ -122,8 +115,8 @@ struct Job {
     std::vector<int> mine = {-1};
     for (int& theirs : others) {
       int ends[2] = {-1, -1};
-      promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
-              "sockets can be made");
+      want(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
+           "sockets can be made");
       mine.push_back(ends[0]);
       theirs = ends[1];
     }
@@ -138,7 +131,7 @@ struct Job {
     try {
       what();
     } catch (const Error& error) {
-      promise(error.error_class() == ErrorClass::peer, "what comes from others is a peer's error");
+      want(error.error_class() == ErrorClass::peer, "what comes from others is a peer's error");
       return false;
     }
     return !wires->ended();
@@ -161,15 +154,13 @@ void tcp_greeting(std::string_view bytes) {
   tcp::Greeting greeting =
       how % 2 == 0 ? tcp::Greeting::called(place_of(0)) : tcp::Greeting::calls(place_of(1), 0, 5);
   while (!input.empty() && greeting.wanted() > 0) {
-    promise(greeting.wanted() <= sizeof(tcp::Greeting::Hello),
-            "no more is wanted than a message has");
+    want(greeting.wanted() <= sizeof(tcp::Greeting::Hello), "no more is wanted than a message has");
     greeting.take(input.take(std::min<size_t>(greeting.wanted(), 1 + how / 4)));
     taken_out(greeting);
   }
-  promise(greeting.state() != tcp::Greeting::State::proven,
-          "nobody is believed without the secret");
-  promise(greeting.state() == tcp::Greeting::State::going || !greeting.reason().empty(),
-          "a refusal has words");
+  want(greeting.state() != tcp::Greeting::State::proven, "nobody is believed without the secret");
+  want(greeting.state() == tcp::Greeting::State::going || !greeting.reason().empty(),
+       "a refusal has words");
 }
 
 // Each record: what rank 0 does first and who sends, a length of two bytes, and so many bytes.
@@ -202,7 +193,7 @@ void tcp_wires(std::string_view bytes) {
     for (const auto& one : wanted) one->check();
   }
   if (auto status = job.wires->ended())
-    promise(*status > 0 && *status < 256, "no rank ends others with success");
+    want(*status > 0 && *status < 256, "no rank ends others with success");
   for (const auto& one : wanted) job.wires->forget(one->request);
   job.step([&] { job.wires->pump(); });
 }
@@ -210,8 +201,8 @@ void tcp_wires(std::string_view bytes) {
 void watch_messages(std::string_view bytes) {
   using namespace std::chrono_literals;
   int ends[2] = {-1, -1};
-  promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
-          "sockets can be made");
+  want(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
+       "sockets can be made");
   WatchSocket socket(ends[0]);
   Input input(bytes);
   if (input.byte() % 2 == 1) socket.trust();
@@ -230,14 +221,14 @@ void watch_messages(std::string_view bytes) {
       if (auto status = read_status(message->content))
         judge.heard(static_cast<int>(message->type % 3), *status, now);
       if (auto failure = read_failure(message->content))
-        promise(failure->failure.error_class ==
-                    error_class_of(static_cast<int>(failure->failure.error_class)),
-                "a class is one of ours");
+        want(failure->failure.error_class ==
+                 error_class_of(static_cast<int>(failure->failure.error_class)),
+             "a class is one of ours");
       if (auto rank = read_hello(message->content, "word", 3))
-        promise(*rank > 0 && *rank < 3, "a rank is one of the job's");
+        want(*rank > 0 && *rank < 3, "a rank is one of the job's");
       judge.look(now);
       judge.slow_rank();
-      promise(!judge.table().empty(), "ranks have a state");
+      want(!judge.table().empty(), "ranks have a state");
     }
     if (!open) socket.close();
   }

@@ -1,7 +1,5 @@
 // The readers of tokenizers' files: they end with a tokenizer that takes any text, or with one
 // located fault.
-#include <cstdio>
-#include <cstdlib>
 
 #include "model_file.h"
 #include "mtrain/base/error.h"
@@ -9,6 +7,7 @@
 #include "mtrain/tokenize/unigram.h"
 #include "spm_normalizer.h"
 #include "tests/fuzz/entries.h"
+#include "tests/fuzz/want.h"
 #include "tokenizer_json.h"
 
 namespace mtrain::fuzz {
@@ -21,20 +20,14 @@ constexpr std::string_view kTexts[] = {"",
                                        "usr  \n abba",
                                        "\u4e2d\u4e2e\u4e2d\u4e2d \u4e2e\u4e2d\xE4\xB8\xB8\xAD\xE4"};
 
-void want_kept(bool promise, const char* what) {
-  if (promise) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
-
 /// A fault of the data, with words.
 template <class Work>
 void refuses_or_accepts(Work work) {
   try {
     work();
   } catch (const Error& fault) {
-    want_kept(fault.error_class() == ErrorClass::data, "a fault is the data's");
-    want_kept(!fault.message().empty(), "a fault has words");
+    want(fault.error_class() == ErrorClass::data, "a fault is the data's");
+    want(!fault.message().empty(), "a fault has words");
   }
 }
 
@@ -44,16 +37,16 @@ void use(const Tokenizer& tokenizer) {
       std::vector<int32_t> ids, again;
       std::vector<TextSpan> spans;
       tokenizer.encode_with(text, {.parse_special = true, .add_special = true}, ids, &spans);
-      want_kept(ids.size() == spans.size(), "a span for each id");
+      want(ids.size() == spans.size(), "a span for each id");
       for (const auto& span : spans)
-        want_kept(span.begin <= span.end && span.end <= text.size(), "spans are inside");
-      for (int32_t id : ids) want_kept(id >= 0 && id < tokenizer.vocab_size(), "ids are inside");
-      want_kept(valid_utf8(tokenizer.decode(ids)), "decoded text is UTF-8");
+        want(span.begin <= span.end && span.end <= text.size(), "spans are inside");
+      for (int32_t id : ids) want(id >= 0 && id < tokenizer.vocab_size(), "ids are inside");
+      want(valid_utf8(tokenizer.decode(ids)), "decoded text is UTF-8");
       ids.clear();
       spans.clear();
       tokenizer.encode_with(text, {}, ids, &spans);
       tokenizer.encode_to(text, again);
-      want_kept(ids == again, "spans change no ids");
+      want(ids == again, "spans change no ids");
     });
 }
 
@@ -76,8 +69,8 @@ void sentencepiece_model(std::string_view bytes) {
       aligned.start(text, 0, true, true);
       normalizer.apply(plain);
       normalizer.apply(aligned);
-      want_kept(plain.text == aligned.text, "origins change no text");
-      want_kept(aligned.origin.size() == aligned.text.size(), "an origin for each byte");
+      want(plain.text == aligned.text, "origins change no text");
+      want(aligned.origin.size() == aligned.text.size(), "an origin for each byte");
     }
   });
 }

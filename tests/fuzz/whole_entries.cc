@@ -2,8 +2,6 @@
 // folder of Hugging Face's layout.
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 
 #include "mtrain/base/error.h"
@@ -14,15 +12,10 @@
 #include "mtrain/recipe/recipe.h"
 #include "roots.h"
 #include "tests/fuzz/entries.h"
+#include "tests/fuzz/want.h"
 
 namespace mtrain::fuzz {
 namespace {
-
-void want(bool promise, const std::string& what) {
-  if (promise) return;
-  std::fprintf(stderr, "broken: %s\n", what.c_str());
-  std::abort();
-}
 
 const PluginHost& plugins() {
   static const PluginHost kHost({testing::build_root() / "lib/mtrain/plugins"});

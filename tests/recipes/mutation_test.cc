@@ -252,7 +252,7 @@ void spoil(const Copy& copy, const fs::path& recipe, const fs::path& file, Count
   Report report;
   auto root = load_yaml(std::make_shared<Source>(SourceKind::file, file.string(), text), report);
   REQUIRE(root.has_value());
-  // A group's file is written as it lies in its package.
+  // The keys of a group's file are relative to its package.
   bool at_root =
       file.parent_path() == copy.root() || text.find("# @package _global_") != std::string::npos;
   std::string package = at_root ? "" : fs::relative(file.parent_path(), copy.root()).string();

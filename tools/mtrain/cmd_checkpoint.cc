@@ -118,6 +118,27 @@ void rewind(const fs::path& path, int64_t step) {
             << step << '\n';
 }
 
+void add_path(CLI::App* command, std::string& path) {
+  command->add_option("dir", path, kFolderHelp)->required()->type_name("DIR");
+}
+
+void add_rewind(CLI::App& command) {
+  auto* back = command.add_subcommand("rewind", "make a run continue from an older checkpoint");
+  auto path = std::make_shared<std::string>();
+  add_path(back, *path);
+  auto to = std::make_shared<int64_t>(0);
+  back->add_option("--step", *to, "the checkpoint from which the run is to continue")
+      ->required()
+      ->type_name("N");
+  back->footer(
+      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; newer "
+      "rows of metrics.jsonl are removed when the\nrun continues. A run that is still training is "
+      "refused.\n"
+      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "
+      "train.skip_steps=[104]");
+  back->callback([path, to] { rewind(*path, *to); });
+}
+
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, Cli& cli) {
@@ -130,13 +151,10 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "  mtrain checkpoint digest runs/quickstart --step 100\n"
       "  mtrain checkpoint rewind runs/quickstart --step 100");
   auto path = std::make_shared<std::string>();
-  auto add_path = [&](CLI::App* to) {
-    to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR");
-  };
 
   auto* ls = command->add_subcommand(
       "ls", "list checkpoints, with a check of their manifests and file sizes");
-  add_path(ls);
+  add_path(ls, *path);
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer(
@@ -149,7 +167,7 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
 
   auto* check = command->add_subcommand(
       "verify", "verify the checksums of all bytes; exit status 12 if one is wrong");
-  add_path(check);
+  add_path(check, *path);
   auto deep = std::make_shared<bool>(false);
   check->add_flag("--deep", *deep, "also look for NaN and Inf, and print each digest");
   check->footer(
@@ -161,7 +179,7 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
 
   auto* digest = command->add_subcommand(
       "digest", "print one SHA-256 of parameters, optimizer state, RNG and data cursor");
-  add_path(digest);
+  add_path(digest, *path);
   auto step = std::make_shared<std::optional<int64_t>>();
   digest->add_option("--step", *step, "which checkpoint; default: the newest")->type_name("N");
   digest->footer(
@@ -170,20 +188,7 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "digests.\n"
       "Example:\n  mtrain checkpoint digest runs/quickstart --step 100");
   digest->callback([path, step] { print_digest(*path, *step); });
-
-  auto* back = command->add_subcommand("rewind", "make a run continue from an older checkpoint");
-  add_path(back);
-  auto to = std::make_shared<int64_t>(0);
-  back->add_option("--step", *to, "the checkpoint from which the run is to continue")
-      ->required()
-      ->type_name("N");
-  back->footer(
-      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; newer "
-      "rows of metrics.jsonl are removed when the\nrun continues. A run that is still training is "
-      "refused.\n"
-      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "
-      "train.skip_steps=[104]");
-  back->callback([path, to] { rewind(*path, *to); });
+  add_rewind(*command);
 }
 
 }  // namespace mtrain

@@ -167,10 +167,76 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-std::string percent(double part, double whole) {
+std::string percent(double share) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << (whole > 0 ? 100 * part / whole : 0) << " %";
+  out << std::fixed << std::setprecision(1) << 100 * share << " %";
   return out.str();
+}
+
+/// How well packs fill samples.
+struct Fill {
+  int64_t records, tokens;
+  int64_t packs, fewest_packs, pack_length;
+  size_t most_records;
+  double efficiency, efficiency_unpacked;  // shares of the samples' positions
+};
+
+Fill fill_of(const SftFile& file, const Packs& packs, int64_t pack_length, int64_t seq_length) {
+  const int64_t records = file.examples->size(), tokens = file.examples->num_tokens() - records;
+  size_t most = 0;
+  for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
+  const auto share = [&](int64_t samples) {
+    return static_cast<double>(tokens) /
+           (static_cast<double>(samples) * static_cast<double>(seq_length));
+  };
+  return {.records = records,
+          .tokens = tokens,
+          .packs = packs.size(),
+          .fewest_packs = (tokens + pack_length - 1) / pack_length,
+          .pack_length = pack_length,
+          .most_records = most,
+          .efficiency = share(packs.size()),
+          .efficiency_unpacked = share(records)};
+}
+
+void print_json(const RecordArguments& a, const SftFile& file, const Fill& fill) {
+  std::cout << nlohmann::ordered_json{{"file", a.path},
+                                      {"format", file.format},
+                                      {"records", fill.records},
+                                      {"seq_length", a.seq_length},
+                                      {"packed_length", fill.pack_length},
+                                      {"tokens", fill.tokens},
+                                      {"learnt", file.counts.trained_tokens},
+                                      {"truncated", file.counts.truncated},
+                                      {"cut_learnt", file.counts.truncated_trained},
+                                      {"cut_all_learnt", file.counts.trained_beyond},
+                                      {"too_long", file.counts.too_long},
+                                      {"untrained", file.counts.untrained},
+                                      {"packs", fill.packs},
+                                      {"fewest_packs", fill.fewest_packs},
+                                      {"most_records_in_a_pack", fill.most_records},
+                                      {"efficiency", fill.efficiency},
+                                      {"efficiency_unpacked", fill.efficiency_unpacked}}
+                   .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+            << '\n';
+}
+
+void print_text(const PackArguments& arguments, const SftFile& file, const Fill& fill) {
+  const RecordArguments& a = arguments.records;
+  std::cout << file.summary() << '\n'
+            << counted(fill.records, "record") << " in " << counted(fill.packs, "pack") << " of "
+            << fill.pack_length << " tokens, up to " << fill.most_records
+            << " in one (the minimum for any packing is " << fill.fewest_packs << ")\n"
+            << (fill.pack_length < a.seq_length ? cat("samples have ", a.seq_length, " tokens\n")
+                                                : "")
+            << "tokens used: " << percent(fill.efficiency) << ", unpacked "
+            << percent(fill.efficiency_unpacked) << '\n';
+  if (arguments.output.empty()) return;
+  std::cout << "written to " << printable(arguments.output)
+            << ": train with dataset.type=sft dataset.path=" << printable(arguments.output);
+  for (const auto& setting : a.dataset_settings())
+    std::cout << ' ' << shell_word(cat("dataset.", setting));
+  std::cout << '\n';
 }
 
 void pack(const Cli& cli, const PackArguments& arguments) {
@@ -197,51 +263,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
     make_folder_of(prefix);
     write_packed(prefix, *file.examples, packs, origin, arguments.force);
   }
-  const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
-  size_t most = 0;
-  for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
-  const int64_t length = settings.pack_length(a.seq_length);
-  const int64_t fewest = (used + length - 1) / length;
-  auto places = [&](int64_t samples) {
-    return static_cast<double>(samples) * static_cast<double>(a.seq_length);
-  };
-  if (arguments.json) {
-    std::cout << nlohmann::ordered_json{{"file", a.path},
-                                        {"format", file.format},
-                                        {"records", count},
-                                        {"seq_length", a.seq_length},
-                                        {"packed_length", length},
-                                        {"tokens", used},
-                                        {"learnt", file.counts.trained_tokens},
-                                        {"truncated", file.counts.truncated},
-                                        {"cut_learnt", file.counts.truncated_trained},
-                                        {"cut_all_learnt", file.counts.trained_beyond},
-                                        {"too_long", file.counts.too_long},
-                                        {"untrained", file.counts.untrained},
-                                        {"packs", packs.size()},
-                                        {"fewest_packs", fewest},
-                                        {"most_records_in_a_pack", most},
-                                        {"efficiency",
-                                         static_cast<double>(used) / places(packs.size())},
-                                        {"efficiency_unpacked",
-                                         static_cast<double>(used) / places(count)}}
-                     .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-              << '\n';
-    return;
-  }
-  std::cout << file.summary() << '\n'
-            << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of "
-            << length << " tokens, up to " << most << " in one (the minimum for any packing is "
-            << fewest << ")\n"
-            << (length < a.seq_length ? cat("samples have ", a.seq_length, " tokens\n") : "")
-            << "tokens used: " << percent(static_cast<double>(used), places(packs.size()))
-            << ", unpacked " << percent(static_cast<double>(used), places(count)) << '\n';
-  if (arguments.output.empty()) return;
-  std::cout << "written to " << printable(arguments.output)
-            << ": train with dataset.type=sft dataset.path=" << printable(arguments.output);
-  for (const auto& setting : a.dataset_settings())
-    std::cout << ' ' << shell_word(cat("dataset.", setting));
-  std::cout << '\n';
+  const Fill fill = fill_of(file, packs, settings.pack_length(a.seq_length), a.seq_length);
+  arguments.json ? print_json(a, file, fill) : print_text(arguments, file, fill);
 }
 
 }  // namespace

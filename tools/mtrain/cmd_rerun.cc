@@ -198,7 +198,7 @@ void require_ranks(const Recipe& recipe, const std::string& run) {
                   ", or let ranks be threads: dist.comm=thread"));
 }
 
-/// Starts the ranks, all of which repeat the run in one new folder.
+/// Starts the ranks. All repeat the run in one new folder.
 void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
   std::vector<std::string> names;
   const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;

@@ -12,7 +12,7 @@
 namespace mtrain {
 namespace {
 
-/// The meaning of the words before the one that is being typed.
+/// The meaning of the words before the word that is being typed.
 struct Typed {
   const CLI::App* command = nullptr;    // the innermost one
   std::string spelled;                  // "config show"

@@ -4,8 +4,8 @@
 
 namespace mtrain {
 
-/// Number of cores of which this process may use a hardware thread: two threads of one core count
-/// once, as in mpirun.
+/// Number of cores on which this process may run: two hardware threads of one core count once, as
+/// in mpirun.
 int physical_cores();
 /// Binds this process to its share of the cores: part `part` of `parts`. If there are fewer cores
 /// than parts, several parts share a core.

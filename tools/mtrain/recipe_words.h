@@ -44,9 +44,9 @@ RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& words,
 /// is saved there. Throws Error(checkpoint) for a folder without one.
 std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request);
 
-/// The same as recipe_request for a command that also takes the path of a setting: of two words,
-/// the one that is not a recipe is put into `key`, in either order. `key` stays empty if there is
-/// one word. Throws Error(usage) if both are recipes, or neither.
+/// The same as recipe_request for a command that also takes the path of a setting. With two
+/// words, in either order, the word that is not a recipe is put into `key`. `key` stays empty if
+/// there is one word. Throws Error(usage) if both are recipes, or neither.
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words, const PluginHost& plugins,
                              std::string& key);
 

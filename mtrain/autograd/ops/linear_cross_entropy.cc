@@ -36,6 +36,33 @@ struct LinearCrossEntropy {
                            .with(PlacementRule::bias, b),
                        vocabulary);
   }
+  /// The losses of some rows. Where `weights` is defined, the logits become their gradients.
+  void to_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
+                 const Tensor& loss, const Tensor& lse, const Tensor& weights) const {
+    CrossEntropyArgs args{.logits = logits.raw(),
+                          .targets = targets.data<int32_t>(),
+                          .loss = loss.data<float>(),
+                          .lse = lse.data<float>(),
+                          .rows = logits.size(0),
+                          .cols = logits.size(1),
+                          .valid_cols = valid,
+                          .dtype = logits.dtype(),
+                          .part = vocabulary.join != nullptr,
+                          .first_col = vocabulary.first};
+    ctx.kernels().cross_entropy(ctx.stream(), args);
+    if (vocabulary.join) vocabulary.join(targets, loss, lse);
+    if (!weights.defined()) return;
+    ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = weights.data<float>(),
+                                                        .logits = logits.raw(),
+                                                        .targets = args.targets,
+                                                        .lse = args.lse,
+                                                        .d_logits = logits.raw(),
+                                                        .rows = args.rows,
+                                                        .cols = args.cols,
+                                                        .valid_cols = valid,
+                                                        .dtype = logits.dtype(),
+                                                        .first_col = vocabulary.first});
+  }
   Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),
             piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
@@ -67,29 +94,10 @@ struct LinearCrossEntropy {
                            {}, logits);
       else
         linear_forward(ctx, part(x), w, b, {}, logits);
-      CrossEntropyArgs args{.logits = logits.raw(),
-                            .targets = part(targets).data<int32_t>(),
-                            .loss = part(loss).data<float>(),
-                            .lse = part(lse).data<float>(),
-                            .rows = end - begin,
-                            .cols = vocab,
-                            .valid_cols = valid,
-                            .dtype = logits.dtype(),
-                            .part = vocabulary.join != nullptr,
-                            .first_col = vocabulary.first};
-      ctx.kernels().cross_entropy(ctx.stream(), args);
-      if (vocabulary.join) vocabulary.join(part(targets), part(loss), part(lse));
-      if (!dx.defined() && !open) continue;
-      ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = part(weights).data<float>(),
-                                                          .logits = logits.raw(),
-                                                          .targets = args.targets,
-                                                          .lse = args.lse,
-                                                          .d_logits = logits.raw(),
-                                                          .rows = args.rows,
-                                                          .cols = vocab,
-                                                          .valid_cols = valid,
-                                                          .dtype = logits.dtype(),
-                                                          .first_col = vocabulary.first});
+      const bool backward = dx.defined() || open;
+      to_losses(ctx, logits, part(targets), part(loss), part(lse),
+                backward ? part(weights) : Tensor());
+      if (!backward) continue;
       if (db.wanted())
         db.compute([&ctx, logits](InputGrad& bias) { bias_gradient(ctx, logits, bias); });
       if (quantized) top = quantized->take(ctx, logits, QuantOperand::gradient);

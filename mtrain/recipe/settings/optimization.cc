@@ -38,6 +38,23 @@ void TrainSection::bind(Fields& f) {
     "FINISHED_STEPS:SAMPLES and applies from that step on")
       .example("[0:256, 2000:1024]")
       .renamed_from({"step_batch_size_schedule"});
+  bind_faults(f);
+  f("max_minutes", max_minutes,
+    "save a checkpoint and stop after the first step that ends this long after the start, for "
+    "example before a cluster's time limit; 0: no limit")
+      .min(0)
+      .unit("min")
+      .resume(safe)
+      .renamed_from({"exit_duration_in_mins"});
+  f("weight_hash_interval", weight_hash_interval,
+    "updates between checks that all replicas hold bit-identical parameters; 0: never")
+      .min(0)
+      .unit("steps")
+      .resume(safe)
+      .renamed_from({"check_weight_hash_across_dp_replicas_interval"});
+}
+
+void TrainSection::bind_faults(Fields& f) {
   f("on_nonfinite", on_nonfinite,
     "action when the loss or a gradient is not finite; stop: end the run; skip: skip the update")
       .one_of({"stop", "skip"})
@@ -55,19 +72,6 @@ void TrainSection::bind(Fields& f) {
       .example("[1200, 1201]")
       .resume(coming_steps)
       .renamed_from({"iterations_to_skip"});
-  f("max_minutes", max_minutes,
-    "save a checkpoint and stop after the first step that ends this long after the start, for "
-    "example before a cluster's time limit; 0: no limit")
-      .min(0)
-      .unit("min")
-      .resume(safe)
-      .renamed_from({"exit_duration_in_mins"});
-  f("weight_hash_interval", weight_hash_interval,
-    "updates between checks that all replicas hold bit-identical parameters; 0: never")
-      .min(0)
-      .unit("steps")
-      .resume(safe)
-      .renamed_from({"check_weight_hash_across_dp_replicas_interval"});
 }
 
 void OptimizerSection::bind(Fields& f) {

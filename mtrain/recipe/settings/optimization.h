@@ -19,6 +19,9 @@ struct TrainSection {
   std::vector<int64_t> skip_steps;
   double max_minutes = 0;
   void bind(Fields& f);
+
+ private:
+  void bind_faults(Fields& f);
 };
 
 struct OptimizerSection {

@@ -23,7 +23,7 @@ struct Part {
   std::shared_ptr<const PackedFile> packed;
 
   explicit operator bool() const { return packed || records.examples; }
-  /// The number of items of which a split takes a share.
+  /// The number of items that the splits divide.
   int64_t size() const { return packed ? packed->size() : records.examples->size(); }
   /// For the identity of the dataset.
   std::string text() const {

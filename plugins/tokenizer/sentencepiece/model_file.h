@@ -1,4 +1,4 @@
-// Reads SentencePiece's .model: a protocol buffer, of which only the needed fields are read.
+// Reads SentencePiece's .model: a protocol buffer. Reads only the needed fields.
 // Nothing in it is trusted: every length is compared with the remaining bytes. Stateless;
 // thread-safe.
 #pragma once

@@ -83,7 +83,7 @@ TEST_CASE(
 TEST_CASE(
     "the copy goes on while the next step computes, and the time that training waited is "
     "reported") {
-  Scratch scratch("mtrain-async-told");
+  Scratch scratch("mtrain-async-reported");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   auto run_with = [&](const std::string& name, const std::string& faults) {
     Words words = {mtrain_binary(), "train", recipe, "run.dir=" + (scratch / name).string(),

@@ -151,7 +151,7 @@ TEST_CASE(
     CHECK(whole[i] == doctest::Approx(base[i]).epsilon(1e-5));
 }
 
-TEST_CASE("check refuses options of which one would have no effect") {
+TEST_CASE("check refuses combinations of options in which one has no effect") {
   Scratch scratch("mtrain-pairs");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   for (const std::string sweep : {"--multirun", "--list"})

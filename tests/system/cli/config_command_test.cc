@@ -288,7 +288,7 @@ TEST_CASE("Hydra's names for looking") {
     CHECK(has(all, part));
 }
 
-TEST_CASE("train refuses options that would have no effect, and names the one that they need") {
+TEST_CASE("train refuses options without effect, and names the option that they need") {
   Scratch scratch("mtrain-train-options");
   const std::string r = project(scratch), dir = "run.dir=" + (scratch / "run").string();
   using Words = std::vector<std::string>;

@@ -23,6 +23,13 @@ void make_run(const Scratch& scratch, const std::string& more = "") {
   REQUIRE_MESSAGE(out.status == 0, out.err);
 }
 
+/// The Hugging Face folder of a tiny model, without a tokenizer.
+void copy_tiny_llama(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_root() / "tests/golden/llama_tiny" / file, folder / file);
+}
+
 std::string generated(const Scratch& scratch, const std::string& words) {
   Outcome out = cli_in(scratch.path(), "generate --from " + words + kGreedy);
   CHECK_MESSAGE(out.status == 0, out.err);
@@ -219,19 +226,16 @@ TEST_CASE(
   CHECK_FALSE(has(padded.err, "belong to no token"));
 }
 
-TEST_CASE("generate and eval from a Hugging Face folder") {
-  Scratch scratch("mtrain-hf-use");
+TEST_CASE("generate and eval name the faults of a Hugging Face folder") {
+  Scratch scratch("mtrain-hf-faults");
   CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
-  const fs::path golden = source_root() / "tests/golden/llama_tiny";
-  fs::create_directories(scratch / "model");
-  for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy(golden / file, scratch / "model" / file);
+  copy_tiny_llama(scratch / "model");
   Outcome silent = cli_in(scratch.path(), "generate --from model --prompt a");
   CHECK(silent.status == 10);
   CHECK(has(silent.err, "tokenizer.json"));
   CHECK(has(silent.err, "tokenizer=byte"));
   // A fault of the folder's config.json has its place there, not in a recipe that nobody wrote.
-  auto config = nlohmann::ordered_json::parse(std::ifstream(golden / "config.json"));
+  auto config = nlohmann::ordered_json::parse(std::ifstream(scratch / "model/config.json"));
   config["mlp_bias"] = true;
   write_at(scratch / "model/config.json", config.dump(1));
   Outcome biased = cli_in(scratch.path(), "generate --from model --prompt a tokenizer=byte");
@@ -246,9 +250,11 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(damaged.status != 0);
   CHECK_MESSAGE(has(damaged.err, (scratch / "model/tokenizer.json").string()), damaged.err);
   CHECK_FALSE(has(damaged.err, "model.init_from is"));
-  fs::remove(scratch / "model/tokenizer.json");
-  fs::copy(golden / "config.json", scratch / "model/config.json",
-           fs::copy_options::overwrite_existing);
+}
+
+TEST_CASE("generate and eval from a Hugging Face folder") {
+  Scratch scratch("mtrain-hf-use");
+  copy_tiny_llama(scratch / "model");
   // A tokenizer that is given is used, whether or not the folder has one.
   fs::create_directories(scratch / "words");
   write_at(scratch / "words/tokenizer.json", small_tokenizer());

@@ -185,8 +185,8 @@ TEST_CASE("check says and draws what a step gathers") {
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
   };
-  // Four micro-batches; forward and backward of each use four blocks of a rank, the last of which
-  // stays where a forward follows a backward, or the reverse: three times.
+  // Four micro-batches. Each forward and each backward uses the four blocks of a rank. Between a
+  // forward and a backward, in either order, the last block stays: three times.
   check_has(output(with(kPp, resident(0))),
             "parameters are gathered by block, 29 blocks per step and rank, at most 1 at once");
   check_has(output(with(kPp, resident(1))),

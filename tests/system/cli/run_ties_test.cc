@@ -147,7 +147,7 @@ TEST_CASE("two jobs in one run.dir: the second is refused, wherever its checkpoi
   CHECK_MESSAGE(same.status == 0, same.err);
 }
 
-TEST_CASE("two jobs that start at the same moment: the one that is refused deletes nothing") {
+TEST_CASE("two jobs start at the same moment: the refused one deletes nothing") {
   Runs runs("mtrain-ties-moment");
   const std::string r = (runs / "r.yaml").string(), run_dir = "run.dir=" + (runs / "a").string();
   Outcome winner;

@@ -21,6 +21,12 @@ Outcome run(const ScratchFolder& scratch, const std::string& arguments,
                 {"MTRAIN_FAULT=" + fault});
 }
 
+/// x: a pair of three documents and 10 tokens; the second document is empty.
+void make_pair(const ScratchFolder& scratch) {
+  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"\"}\n{\"text\":\"you\"}\n");
+  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+}
+
 constexpr int kKilled = 128 + 9;
 
 /// Every place where the preparation touches the disk.
@@ -28,6 +34,14 @@ const char* const kSites[] = {"data.read",        "data.bin.open",       "data.b
                               "data.bin.fsync",   "data.idx.open",       "data.idx.write",
                               "data.idx.fsync",   "data.unlink.dirsync", "data.bin.rename",
                               "data.bin.dirsync", "data.idx.rename",     "data.idx.dirsync"};
+
+/// A chat template, and a conversation.
+const char* const kTurns =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+const char* const kTurn =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"h\u00e9\"}, "
+    "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n";
 
 /// A tokenizer.json of two letters, with and without the blank before them.
 const char* const kTinyTokenizer =
@@ -95,8 +109,7 @@ TEST_CASE("prepare remarks on lines that all became one document") {
 
 TEST_CASE("verify names each kind of damage and where it is") {
   ScratchFolder scratch;
-  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"\"}\n{\"text\":\"you\"}\n");
-  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  make_pair(scratch);
   const std::string idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
   auto good = run(scratch, "data verify x -t byte --eod");
   CHECK(good.status == 0);
@@ -139,7 +152,12 @@ TEST_CASE("verify names each kind of damage and where it is") {
     CHECK(got.status == (*damage.says ? 11 : 0));
     CHECK_MESSAGE(got.err.find(damage.says) != std::string::npos, got.err);
   }
-  put(scratch / "x.idx", idx);
+}
+
+TEST_CASE("verify finds files that are too short or too long, and reads all pairs") {
+  ScratchFolder scratch;
+  make_pair(scratch);
+  const std::string idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
   for (size_t bytes = 0; bytes < idx.size(); ++bytes) {
     put(scratch / "x.idx", idx.substr(0, bytes));
     CHECK_THROWS_AS(IndexedFile(scratch / "x"), Error);
@@ -235,12 +253,8 @@ TEST_CASE("show and verify refuse a pair under another tokenizer than its record
 
 TEST_CASE("render is a filter from conversations to text, tokens and loss masks") {
   ScratchFolder scratch;
-  put(scratch / "t.jinja",
-      "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
-      "{% if add_generation_prompt %}<assistant>{% endif %}");
-  put(scratch / "x.jsonl",
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"h\u00e9\"}, "
-      "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n");
+  put(scratch / "t.jinja", kTurns);
+  put(scratch / "x.jsonl", kTurn);
   auto done = run(scratch, "data render x.jsonl --template t.jinja -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   auto json = nlohmann::json::parse(done.out);
@@ -257,17 +271,6 @@ TEST_CASE("render is a filter from conversations to text, tokens and loss masks"
   done = run(scratch, "data render weights.jsonl --template t.jinja");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["assistant"] == nlohmann::json::parse("[[33, 36]]"));
-  for (const auto& [field, fault] :
-       {std::pair{R"("tool_calls": [{"function": {"name": "f", "arguments": {}}}])",
-                  "message 0 has tool_calls, which the chat template chatml does not read"},
-        {R"("reasoning": "r")", "message 0 has reasoning, which the chat template chatml"},
-        {R"("weight": 0.5)", "has a message with weight 0.5"}}) {
-    put(scratch / "dropped.jsonl",
-        cat(R"({"messages": [{"role": "assistant", "content": "a", )", field, "}]}"));
-    done = run(scratch, "data render dropped.jsonl --template chatml");
-    CHECK(done.status == 11);
-    CHECK_MESSAGE(done.err.find(fault) != std::string::npos, done.err);
-  }
   put(scratch / "sharegpt.jsonl",
       "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", "
       "\"value\": \"ok\"}]}\n"
@@ -277,16 +280,33 @@ TEST_CASE("render is a filter from conversations to text, tokens and loss masks"
   const std::string line =
       "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
   CHECK(done.out == line + line);
-  put(scratch / "text.jsonl", "{\"text\": \"once upon a time\"}\n");
-  done = run(scratch, "data render text.jsonl --template t.jinja");
-  CHECK(done.status == 11);
-  CHECK(
-      done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") !=
-      std::string::npos);
   done = run(scratch, "data render x.jsonl --template vicuna -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with(
       "USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
+}
+
+TEST_CASE("render names what a template or a conversation does not have") {
+  ScratchFolder scratch;
+  put(scratch / "t.jinja", kTurns);
+  put(scratch / "x.jsonl", kTurn);
+  for (const auto& [field, fault] :
+       {std::pair{R"("tool_calls": [{"function": {"name": "f", "arguments": {}}}])",
+                  "message 0 has tool_calls, which the chat template chatml does not read"},
+        {R"("reasoning": "r")", "message 0 has reasoning, which the chat template chatml"},
+        {R"("weight": 0.5)", "has a message with weight 0.5"}}) {
+    put(scratch / "dropped.jsonl",
+        cat(R"({"messages": [{"role": "assistant", "content": "a", )", field, "}]}"));
+    auto done = run(scratch, "data render dropped.jsonl --template chatml");
+    CHECK(done.status == 11);
+    CHECK_MESSAGE(done.err.find(fault) != std::string::npos, done.err);
+  }
+  put(scratch / "text.jsonl", "{\"text\": \"once upon a time\"}\n");
+  auto done = run(scratch, "data render text.jsonl --template t.jinja");
+  CHECK(done.status == 11);
+  CHECK(
+      done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") !=
+      std::string::npos);
   put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
   done = run(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);

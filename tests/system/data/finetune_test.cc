@@ -197,8 +197,8 @@ TEST_CASE(
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: "
       "1}\nvalidation: {steps: 0}\n"
       "logger: {tensorboard: false}\n");
-  // A text that is trained on to its end, a prompt that fills the sample, and an answer of which 4
-  // of 10 letters and the end do not fit.
+  // A text that is trained on to its end, a prompt that fills the sample, and an answer whose
+  // last 4 of 10 letters and end token do not fit.
   put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
   for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
     CAPTURE(command);

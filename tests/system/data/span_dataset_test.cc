@@ -113,7 +113,7 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
 
 }  // namespace
 
-TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans are trained on") {
+TEST_CASE("a sample of t5 is a text followed by its spans, and only the spans are trained on") {
   Spans spans;
   // 89 tokens of text, 13 of them removed in 4 spans: 81 places of text and 18 of spans, of 100.
   auto source = spans.make("{path: x, split: '1'}")->split(Split::train, Dataset::kOneEpoch);

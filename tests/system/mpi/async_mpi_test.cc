@@ -1,4 +1,4 @@
-// Checkpoints copied and written in the background, by processes of which one is slow, fails or
+// Checkpoints that processes copy and write in the background while one of them is slow, fails or
 // dies.
 #include <doctest/doctest.h>
 

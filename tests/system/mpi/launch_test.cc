@@ -57,8 +57,7 @@ TEST_CASE(
 
 TEST_CASE(
     "ranks that connect through MASTER_ADDR, as torchrun starts them, train what threads train, "
-    "and are "
-    "told what is missing") {
+    "and report what is missing") {
   Scratch scratch("mtrain-meet");
   std::string recipe = scratch.write("job.yaml", job_recipe()),
               start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();

@@ -24,7 +24,7 @@ const SchemaCatalog& catalog() {
   return catalog;
 }
 
-/// The setting of our own at a path, of whichever component; null: none.
+/// The setting of mtrain at a path, in any component; null: none.
 const FieldSpec* setting_at(std::string_view path) {
   const size_t dot = path.find('.');
   for (const Schema* owner : catalog().all_owners(path.substr(0, dot)))

@@ -169,7 +169,9 @@ TEST_CASE("judge: ranks that wait for each other, and for one that has ended") {
   CHECK(has(over.found.message, "rank 1 on a has ended, and others wait for it"));
 }
 
-TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not for one slow step") {
+TEST_CASE(
+    "judge: a rank that is twice as slow is reported once within 20 steps; one slow step is not "
+    "reported") {
   RankActivity activity[3];
   Job job(3);
   auto steps = [&](int count, const std::vector<double>& seconds) {

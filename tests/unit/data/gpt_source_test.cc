@@ -121,8 +121,7 @@ TEST_CASE(
     CHECK(std::equal(known.begin(), known.begin() + both, samples.begin()));
     if (samples.size() > known.size()) known = samples;
   }
-  CHECK(seen.size() ==
-        7);  // of 1 to 4 epochs, and of 2 to 4 of which the last is shuffled by itself
+  CHECK(seen.size() == 7);  // 1 to 4 epochs, and 2 to 4 with the last one shuffled by itself
   CHECK(seen.contains("1 epoch"));
   CHECK(seen.contains("2 epochs, the last one shuffled by itself"));
   for (auto a = seen.begin(); a != seen.end(); ++a)

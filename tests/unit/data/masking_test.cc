@@ -55,7 +55,7 @@ Masked masked(const MaskingConfig& config, uint64_t sample, std::vector<int32_t>
   return out;
 }
 
-/// 64 ids, of which every eighth is special.
+/// 64 ids; every eighth is special.
 std::vector<int32_t> text(int32_t shift = 0) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 64; ++i) ids.push_back(i % 8 == 5 ? i % 5 : 5 + (i * 11 + shift) % 35);
@@ -77,8 +77,8 @@ TEST_CASE("kinds of tokens: special ones and holes, words, and what goes on with
 }
 
 TEST_CASE(
-    "masking: so many tokens are to be predicted, of which so many are hidden, random or as they "
-    "were") {
+    "masking: the shares of tokens to predict, and of these the shares that are masked, random or "
+    "unchanged") {
   const MaskingConfig c = config(0.15);
   const int samples = 4000, wanted = 8;  // 56 ordinary tokens, 8.4 of them
   double hidden = 0, kept = 0, random = 0;

@@ -193,9 +193,9 @@ TEST_CASE("fields of a message that would be trained on wrongly are refused by n
     expect_fault("unknown role 'bard'", [&] { read(sharegpt, record); });
   expect_fault("unknown role 'asistant'",
                [] { read(openai, R"({"messages":[{"role":"asistant","content":"x"}]})"); });
-  const Example told = read(openai, R"({"messages":[{"role":"narrator","content":"x"}]})",
-                            {.roles = {{"narrator", "narrator"}}});
-  CHECK(told.messages == R"([{"role":"narrator","content":"x"}])");
+  const Example narrated = read(openai, R"({"messages":[{"role":"narrator","content":"x"}]})",
+                                {.roles = {{"narrator", "narrator"}}});
+  CHECK(narrated.messages == R"([{"role":"narrator","content":"x"}])");
   for (const char* role : {"system", "developer", "user", "assistant", "tool"})
     CHECK_NOTHROW(
         read(openai,

@@ -65,6 +65,26 @@ struct Square {
     CHECK(replicas->all_reduce_value(seen) ==
           p.numel() * (buckets->options().zero_stage == 0 ? 2 : 1));
   }
+  /// Two steps of two micro-batches: `b` has a gradient of the second one alone, `d` none.
+  void check_two_steps(int rank) {
+    for (int step = 0; step < 2; ++step) {
+      reducer->begin_step();
+      list.clear_gradients();
+      double mine = 1 << (2 * rank);  // 1, 4, 16, 64: every sum says who is in it
+      for (int micro = 1; micro <= 2; ++micro) {
+        add(*c, mine * micro);
+        add(*a, mine * micro);
+        if (micro == 2) add(*b, mine);
+        micro_batch_done(micro == 2);
+      }
+      reduce();
+      double own = rank % 2 ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
+      check(*a, {3 * own, 3 * own, 3 * all, 3 * all, 3 * all, 3 * own});
+      check(*b, {all, all, all});
+      check(*c, Values(70, 3 * own));
+      check(*d, Values(5, 0.0));
+    }
+  }
 
   Fixture lab{1};
   ParamList list;
@@ -83,24 +103,7 @@ TEST_CASE(
       CAPTURE(overlap);
       run_ranks(4, [&](Communicator& world) {
         Square s(world, zero_stage, {.overlap = overlap});
-        for (int step = 0; step < 2; ++step) {
-          s.reducer->begin_step();
-          s.list.clear_gradients();
-          double mine = 1 << (2 * world.rank());  // 1, 4, 16, 64: every sum says who is in it
-          for (int micro = 1; micro <= 2; ++micro) {
-            s.add(*s.c, mine * micro);
-            s.add(*s.a, mine * micro);
-            if (micro == 2) s.add(*s.b, mine);
-            s.micro_batch_done(micro == 2);
-          }
-          s.reduce();
-          bool odd = world.rank() % 2;
-          double own = odd ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
-          s.check(*s.a, {3 * own, 3 * own, 3 * all, 3 * all, 3 * all, 3 * own});
-          s.check(*s.b, {all, all, all});
-          s.check(*s.c, Values(70, 3 * own));
-          s.check(*s.d, Values(5, 0.0));
-        }
+        s.check_two_steps(world.rank());
       });
     }
 }
@@ -235,23 +238,7 @@ TEST_CASE("grad reducer: in order, with summands of other axes and gradients tha
     run_ranks(4, [&](Communicator& world) {
       Square s(world, zero_stage, {.in_order = true});
       CHECK_THROWS_WITH_AS(s.micro_batch_done(true), doctest::Contains("outside of a step"), Error);
-      for (int step = 0; step < 2; ++step) {
-        s.reducer->begin_step();
-        s.list.clear_gradients();
-        double mine = 1 << (2 * world.rank());
-        for (int micro = 1; micro <= 2; ++micro) {
-          s.add(*s.c, mine * micro);
-          s.add(*s.a, mine * micro);
-          if (micro == 2) s.add(*s.b, mine);
-          s.micro_batch_done(micro == 2);
-        }
-        s.reduce();
-        double own = world.rank() % 2 ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
-        s.check(*s.a, {3 * own, 3 * own, 3 * all, 3 * all, 3 * all, 3 * own});
-        s.check(*s.b, {all, all, all});
-        s.check(*s.c, Values(70, 3 * own));
-        s.check(*s.d, Values(5, 0.0));
-      }
+      s.check_two_steps(world.rank());
     });
   }
 }

@@ -194,7 +194,9 @@ TEST_CASE(
   CHECK(trial.gradients() == fresh.gradients());
 }
 
-TEST_CASE("interpreter: a bug is told with the action it happened in, a user's error as it is") {
+TEST_CASE(
+    "interpreter: an internal error names the action in which it happened; a user's error is "
+    "unchanged") {
   Trial trial;
   trial.model.fail = true;
   CHECK_THROWS_WITH_AS(trial.run(2),

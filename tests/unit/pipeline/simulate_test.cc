@@ -136,7 +136,8 @@ TEST_CASE("simulate: says what is waited for, and what is wrong with single acti
 }
 
 TEST_CASE(
-    "simulate: what is too large is refused, what is wrong in many places is told in few lines") {
+    "simulate: a schedule that is too large is refused, and faults in many places give a short "
+    "error") {
   CHECK_THROWS_AS(simulate({}, {30000, 1000}), Error);
   CHECK_THROWS_AS(simulate({}, {1, int64_t{1} << 40}), Error);
   CHECK(simulate({}, {8, 1000}).faults.size() == 32);

@@ -62,7 +62,7 @@ TEST_CASE("a profile sees the calls made while it is set, with their work, insid
   CHECK(phase.start + phase.seconds >= added.start + added.seconds);
 }
 
-TEST_CASE("a summary adds up the calls of a kernel and names the one that loses most") {
+TEST_CASE("a summary adds up the calls of a kernel and names the kernel that loses most") {
   auto backend = make_cpu_backend(1);
   Profile profile(backend->kernels());
   Roof roof{1e9, 1e9};

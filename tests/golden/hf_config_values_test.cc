@@ -1,0 +1,253 @@
+// Values of config.json: what a model plugin does not compute is refused by name, and a value that
+// stands in two places, or that families write in different ways, has one meaning.
+#include "hf_config_folder.h"
+#include "mtrain/base/error.h"
+#include "mtrain/recipe/hf_config.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+struct NotComputed {
+  const char *set, *plugin;
+  Json change;
+  const char* key;
+  std::string fix;
+};
+const std::vector<NotComputed> kNotComputed = {
+    {"llama_tiny",
+     "llama",
+     {{"hidden_act", "gelu"}},
+     "hidden_act",
+     "model.init_ignore=[hidden_act]"},
+    {"llama_tiny", "llama", {{"mlp_bias", true}}, "mlp_bias", "model.init_ignore=[mlp_bias]"},
+    {"llama_tiny", "llama", {{"sliding_window", 20}}, "sliding_window", "model.seq_length=20"},
+    {"llama_tiny",
+     "llama",
+     {{"layer_types", {"full_attention", "chunked_attention"}}},
+     "layer_types",
+     "init_ignore"},
+    {"llama_tiny",
+     "llama",
+     {{"residual_multiplier", 2.0}},
+     "residual_multiplier",
+     "model.init_ignore=[residual_multiplier]"},
+    {"llama_tiny",
+     "llama",
+     {{"quantization_config", {{"bits", 4}}}},
+     "quantization_config",
+     "init_ignore"},
+    {"llama_tiny",
+     "llama",
+     {{"rope_scaling",
+       {{"rope_type", "llama3"},
+        {"twist", 2},
+        {"factor", 8.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
+        {"original_max_position_embeddings", 32}}}},
+     "rope_scaling.twist",
+     "init_ignore"},
+    {"llama_tiny",
+     "llama",
+     {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}},
+     "rope_scaling.rope_type",
+     "init_ignore"},
+    {"gpt2_tiny", "gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights", "init_ignore"},
+    {"gpt2_tiny", "gpt2", {{"add_cross_attention", true}}, "add_cross_attention", "init_ignore"},
+    {"bert_tiny",
+     "bert",
+     {{"position_embedding_type", "relative_key"}},
+     "position_embedding_type",
+     "init_ignore"},
+    {"bert_tiny", "bert", {{"is_decoder", true}}, "is_decoder", "init_ignore"},
+};
+
+}  // namespace
+
+TEST_CASE(
+    "values that the plugin does not compute are refused by name, with what the user can do") {
+  for (const auto& c : kNotComputed) {
+    CAPTURE(c.key);
+    Json config = tiny(c.set);
+    CHECK(read(config, c.plugin).refused.empty());
+    config.update(c.change);
+    const HfFolderConfig got = read(config, c.plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].key == c.key);
+    CHECK(got.refused[0].what.starts_with(cat(c.key, " is ")));
+    CHECK_MESSAGE(got.refused[0].fix.find(c.fix) != std::string::npos, got.refused[0].fix);
+    CHECK(read(config, c.plugin, 32, {c.key}).refused.empty());
+  }
+  // transformers has no defaults for these.
+  Json scaling = tiny("llama_tiny");
+  scaling["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  const HfFolderConfig lacking = read(scaling, "llama");
+  REQUIRE(lacking.refused.size() == 3);
+  CHECK(lacking.refused[2].what ==
+        "rope_scaling.rope_type is llama3, which needs "
+        "rope_scaling.original_max_position_embeddings");
+  CHECK(read(scaling, "llama", 32,
+             {"rope_scaling.low_freq_factor", "rope_scaling.high_freq_factor",
+              "rope_scaling.original_max_position_embeddings"})
+            .refused.empty());
+  Json window = tiny("llama_tiny");
+  window["sliding_window"] = 32;
+  CHECK(read(window, "llama").refused.empty());
+  window["sliding_window"] = 8;
+  window["layer_types"] = {"full_attention", "full_attention"};
+  CHECK(read(window, "llama").refused.empty());
+}
+
+namespace {
+
+struct TwoPlaces {
+  const char *set, *plugin;
+  Json change;
+  std::string what;
+  const char* ignored;
+};
+const std::vector<TwoPlaces> kTwoPlaces = {
+    {"llama_tiny",
+     "llama",
+     {{"rope_parameters", {{"rope_theta", 10000.0}}}},
+     "rope_parameters.rope_theta is 10000.0, but rope_theta is 500000.0",
+     "rope_theta"},
+    {"llama_tiny",
+     "llama",
+     {{"rope_scaling",
+       {{"rope_type", "llama3"},
+        {"factor", 8.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
+        {"original_max_position_embeddings", 32}}},
+      {"rope_parameters", {{"rope_type", "llama3"}, {"factor", 4}}}},
+     "rope_parameters.factor is 4, but rope_scaling.factor is 8.0",
+     "rope_parameters.factor"},
+    {"llama_tiny",
+     "llama",
+     {{"rope_scaling",
+       {{"rope_type", "llama3"},
+        {"type", "default"},
+        {"factor", 8.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
+        {"original_max_position_embeddings", 32}}}},
+     "rope_scaling.rope_type is \"llama3\", but rope_scaling.type is \"default\"",
+     "rope_scaling.type"},
+    {"gpt2_tiny",
+     "gpt2",
+     {{"hidden_size", 64}},
+     "hidden_size is 64, but n_embd is 32",
+     "hidden_size"},
+};
+
+}  // namespace
+
+TEST_CASE("one setting in two places of config.json has one value") {
+  for (const auto& c : kTwoPlaces) {
+    CAPTURE(c.what);
+    Json config = tiny(c.set);
+    config.update(c.change);
+    const HfFolderConfig got = read(config, c.plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].what == c.what);
+    CHECK(got.refused[0].fix.find(cat("model.init_ignore=[", c.ignored, "]")) != std::string::npos);
+    for (const std::string& place : {std::string(c.ignored), c.what.substr(0, c.what.find(' '))})
+      CHECK(read(config, c.plugin, 32, {place}).refused.empty());
+  }
+  Json gpt2 = tiny("gpt2_tiny");
+  gpt2["hidden_size"] = 64;
+  CHECK(values(read(gpt2, "gpt2", 32, {"hidden_size"})).at("model.hidden_size") == "32");
+  CHECK(values(read(gpt2, "gpt2", 32, {"n_embd"})).at("model.hidden_size") == "64");
+  Json same = tiny("llama_tiny");
+  same["rope_parameters"] = {{"rope_theta", 500000}, {"rope_type", "default"}, {"type", "default"}};
+  CHECK(read(same, "llama").refused.empty());
+  CHECK(values(read(same, "llama")).at("model.rope.scaling") == "none");
+  same["rope_parameters"]["rope_theta"] = 10000;
+  CHECK(values(read(same, "llama", 32, {"rope_theta"})).at("model.rope.theta") == "10000");
+  const std::string top = values(read(tiny("llama_tiny"), "llama")).at("model.rope.theta");
+  CHECK(values(read(same, "llama", 32, {"rope_parameters.rope_theta"})).at("model.rope.theta") ==
+        top);
+}
+
+TEST_CASE("model_type and architectures of two families are refused with both names") {
+  Json config = tiny("llama_tiny");
+  config["architectures"] = {"MistralForCausalLM"};
+  for (const char* plugin : {"llama", "gpt2"}) {
+    const HfFolderConfig got = read(config, plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].what ==
+          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM "
+          "belongs to model_type mistral");
+    CHECK(got.refused[0].fix.find("correct the one") != std::string::npos);
+  }
+  CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"),
+                       Error);
+  CHECK(read(config, "llama", 32, {"architectures"}).refused.empty());
+}
+
+TEST_CASE("dropout is a matter of training: taken over where the plugin has it, else named") {
+  Json published = tiny("gpt2_tiny");
+  published.update(Json{{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
+  const HfFolderConfig gpt2 = read(published, "gpt2");
+  CHECK(gpt2.refused.empty());
+  CHECK(gpt2.dropouts == std::vector<std::string>{"attn_pdrop 0.1"});
+  published["embd_pdrop"] = 0.2;
+  CHECK(read(published, "gpt2").dropouts ==
+        std::vector<std::string>{"attn_pdrop 0.1", "embd_pdrop 0.2"});
+  CHECK(read(Json{{"attention_dropout", 0.0}}, "llama").dropouts.empty());
+
+  const Folder folder("gpt2_tiny",
+                      {{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
+  const Recipe taken = recipe_of(folder.path, "type: gpt2");
+  CHECK_MESSAGE(taken.report.ok(), taken.report.text());
+  CHECK(taken.config.root().find("model.dropout")->as_double() == 0.1);
+  CHECK(taken.report.warnings() == 1);
+  CHECK_MESSAGE(taken.report.text().find("attn_pdrop 0.1") != std::string::npos,
+                taken.report.text());
+  const Recipe own = recipe_of(folder.path, "type: gpt2, dropout: 0.3");
+  CHECK_MESSAGE(own.report.ok(), own.report.text());
+  CHECK(own.config.root().find("model.dropout")->as_double() == 0.3);
+}
+
+TEST_CASE("the weight of the loss that balances experts comes from the folder") {
+  const HfFolderConfig mixtral = read(Json{{"model_type", "mixtral"},
+                                           {"router_aux_loss_coef", 0.0},
+                                           {"num_local_experts", 4},
+                                           {"output_router_logits", true},
+                                           {"router_jitter_noise", 0.0}},
+                                      "moe");
+  CHECK(mixtral.refused.empty());
+  bool found = false;
+  for (const auto& setting : mixtral.settings) {
+    if (setting.path != "model.moe.router.aux_loss_coeff") continue;
+    found = true;
+    CHECK(setting.training);
+    REQUIRE(setting.value.is_list());
+    CHECK(setting.value.items().at(0).as_double() == 0.0);
+  }
+  CHECK(found);
+}
+
+TEST_CASE("frequencies of blocks with experts are read as the families mean them") {
+  auto read_with = [](const char* key, int64_t n) {
+    return read(Json{{"model_type", "mixtral"}, {key, n}}, "moe");
+  };
+  auto layer_freq = [](const HfFolderConfig& config) {
+    for (const auto& setting : config.settings)
+      if (setting.path == "model.moe.layer_freq") return setting.value.as_int();
+    return int64_t{1};  // the default
+  };
+  // moe_layer_freq n selects blocks 0, n ...; decoder_sparse_step n, like ours, n - 1, 2n - 1 ...
+  const auto every = read_with("moe_layer_freq", 1), second = read_with("moe_layer_freq", 2),
+             step = read_with("decoder_sparse_step", 2);
+  CHECK(every.refused.empty());
+  CHECK(layer_freq(every) == 1);
+  REQUIRE(second.refused.size() == 1);
+  CHECK(second.refused[0].key == "moe_layer_freq");
+  CHECK(second.refused[0].what.find("experts in every block") != std::string::npos);
+  CHECK(step.refused.empty());
+  CHECK(layer_freq(step) == 2);
+}
