@@ -135,6 +135,7 @@ class SweepReader {
 
   /// Remembers what the command line sets, which takes precedence over the recipe's sweep.
   void note_given(const Override& override) {
+    if (override.edit) return;  // it changes each value of the sweep
     auto add = [&](std::vector<std::string> settings) {
       for (auto& setting : settings) given_.insert(std::move(setting));
     };
@@ -144,9 +145,15 @@ class SweepReader {
       add(settings_of(without_sign(override.sweep->keys[i]), override.sweep->members[i]));
   }
 
-  /// True when the command line sets all of these settings.
+  /// True when the command line sets all of these settings. The choice of an option that is a
+  /// component ("optimizer=") is that of its type.
   bool is_given(const std::vector<std::string>& settings) const {
+    auto is_type_too = [&](const std::string& setting) {
+      const std::string type = cat(setting.substr(0, setting.size() - 1), ".type");
+      return setting.ends_with('=') && std::ranges::find(settings, type) != settings.end();
+    };
     return !settings.empty() && std::ranges::all_of(settings, [&](const std::string& setting) {
+      if (is_type_too(setting)) return true;
       return std::ranges::any_of(levels(setting),
                                  [&](const std::string& level) { return given_.contains(level); });
     });

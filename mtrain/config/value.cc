@@ -178,9 +178,11 @@ class ScalarReader {
       help =
           help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
     }
-    if (!spec_.share_of.empty() && value && *value > 0 && *value < 1)  // 0.05 for 5%
-      help = cat("write ", shortest(static_cast<float>(*value * 100)), "% for a share of ",
-                 spec_.share_of);
+    if (!spec_.share_of.empty() && value && *value > 0 && *value < 1) {  // 0.05 for 5%
+      std::string percent = shortest(static_cast<float>(*value * 100));
+      if (percent.ends_with(".0")) percent.resize(percent.size() - 2);
+      help = cat("write ", percent, "% for a share of ", spec_.share_of);
+    }
     number_help(fault, node, std::move(help));
   }
 

@@ -96,7 +96,7 @@ class MT_API Model {
   /// the order of forward(), each time that they compute. Empty: the parts are the blocks and what
   /// is before, between and after them, in the order in which the constructor adds their
   /// parameters. A model declares its parts if blocks share parameters or if it adds parameters in
-  /// another order.
+  /// another order. The head is the last part.
   virtual std::vector<ComputedPart> parts() const { return {}; }
   /// Called after the last backward of a step and its update, if there was one. Collective over the
   /// ranks of the stage. The figures have the same names in the same order on all stages.

@@ -20,7 +20,8 @@ BlockSizes block_sizes(const Recipe& recipe) {
                kv_heads = fact(Fact::kv_heads, heads), dim = fact(Fact::head_dim, h / heads);
   BlockSizes out{.hidden = h, .experts = fact(Fact::experts, 0)};
   // A key/value head that several ranks need is on each of them.
-  out.attention = 2 * h * dim * (heads / tp + std::max(1.0, kv_heads / tp));
+  const double least = recipe.config.fact(Fact::heads).value_or(0) > 0 ? 1 : 0;
+  out.attention = 2 * h * dim * (heads / tp + std::max(least, kv_heads / tp));
   double width = out.experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
   if (width == 0) width = fact(Fact::ffn_hidden_size, 4 * h);
   out.mlp = 3 * h * width / (out.experts > 0 ? 1 : tp);

@@ -16,12 +16,14 @@ constexpr size_t kMaxValue = 60;
 
 struct Losses {
   std::map<int64_t, double> train, valid;  // by step
+  int64_t newest = 0;                      // the newest step with a row, if only of null values
 
   static std::optional<double> at(const std::map<int64_t, double>& of, int64_t step) {
     auto found = of.find(step);
     return found == of.end() ? std::nullopt : std::optional(found->second);
   }
   void forget_after(int64_t step) {
+    newest = std::min(newest, step);
     for (auto* of : {&train, &valid}) of->erase(of->upper_bound(step), of->end());
   }
   static std::optional<double> last(const std::map<int64_t, double>& of) {
@@ -37,6 +39,7 @@ Losses read_losses(const fs::path& file) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
     if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
     const int64_t step = row["step"].get<int64_t>();
+    out.newest = std::max(out.newest, step);
     for (auto [key, into] : {std::pair{"loss", &out.train}, {"val_loss", &out.valid}})
       if (row.contains(key) && row[key].is_number()) (*into)[step] = row[key].get<double>();
   }
@@ -98,9 +101,9 @@ RunSummary summarize_run(const fs::path& folder) {
     out.checkpoints = CheckpointStore(checkpoints).list();
   for (const auto& checkpoint : out.checkpoints)
     if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
-  if (!losses.train.empty()) out.step = std::max(out.step, losses.train.rbegin()->first);
+  out.step = std::max(out.step, losses.newest);
   // Absent after steps that were trained with logger.metrics=false.
-  const bool newest = !losses.train.empty() && losses.train.rbegin()->first == out.step;
+  const bool newest = losses.newest == out.step;
   out.loss = newest ? Losses::last(losses.train) : std::nullopt;
   out.valid_loss = newest ? Losses::last(losses.valid) : std::nullopt;
   std::optional<SavedConfig> before;

@@ -43,16 +43,16 @@ class OtherMicroBatches {
 
 void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
                      const std::string& instead) {
+  const int64_t wanted = batches * batch;
   int64_t samples = 0;
   try {
     samples = dataset.split(split, Dataset::kOneEpoch)->size();
-  } catch (const Error&) {
-    return;  // such as a weighted blend, of which one epoch is not defined
+    // A source that repeats its data has less than one epoch more than requested; an endless one
+    // has far more.
+    if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
+  } catch (const std::exception&) {
+    return;  // a weighted blend, for example, has no defined epoch
   }
-  const int64_t wanted = batches * batch;
-  // A source that repeats its data has less than one epoch more than requested; an endless one has
-  // far more.
-  if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
   log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
            counted(batches, "batch", "batches"), " of ", batch, " repeat: ", instead);
 }

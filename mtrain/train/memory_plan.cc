@@ -134,6 +134,7 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   bool launched = dist.comm && *dist.comm != "thread";
   auto here =
       static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
+  plan.ranks_here = static_cast<int64_t>(here);
   // Assumes that the machine holds the same number of ranks of each pipeline rank.
   size_t pipelines = std::max<size_t>(1, here / plan.stages.size());
   Checked<size_t> all = Checked(plan.more_elsewhere) *

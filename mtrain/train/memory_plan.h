@@ -18,6 +18,7 @@ struct MemoryPlan {
   size_t reserved =
       0;            // including blocks that the allocator caches: the memory taken from the system
   size_t free = 0;  // the free memory of the device now
+  int64_t ranks_here = 1;               // that share it; set by require_memory
   size_t more_elsewhere = 0;            // additional memory that ranks other than rank 0 need
   int64_t parameters = 0;               // of the whole model
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak

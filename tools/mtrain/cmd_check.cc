@@ -126,7 +126,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory "
-              << (s.dist.nproc > 1 ? cat(s.dist.nproc, " ranks, each ") : std::string())
+              << (plan->ranks_here > 1 ? cat(plan->ranks_here, " ranks, each ") : std::string())
               << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
               << " free: " << plan->at_peak.text() << '\n';
   for (size_t rank = 1; plan && rank < plan->stages.size(); ++rank)

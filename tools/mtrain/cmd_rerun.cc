@@ -141,11 +141,18 @@ bool sets(const std::vector<OverrideText>& overrides,
   });
 }
 
-/// Whether the user gives the length of the run, under any name of the setting.
-bool sets_length(const Recipe& recipe) {
+/// Whether the user gives the length of the run, under any name of the setting, on the command line
+/// or in a file of overrides.
+bool sets_length(const Recipe& recipe, const std::vector<OverrideText>& overrides) {
+  auto is_given = [&](const Location& where) {
+    return where.source->kind() == SourceKind::command_line ||
+           std::ranges::any_of(overrides, [&](const OverrideText& override) {
+             return override.written && override.written.source->name() == where.source->name();
+           });
+  };
   for (const char* path : {"train.steps", "train.epochs"}) {
     const Node* node = recipe.config.root().find(path);
-    if (node && node->loc() && node->loc().source->kind() == SourceKind::command_line) return true;
+    if (node && node->loc() && is_given(node->loc())) return true;
   }
   return false;
 }
@@ -224,7 +231,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<Recipe> recipes;
   for (const auto& part : parts)
     recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
-  if (sets_length(recipes.back())) parts.back().last.reset();
+  if (sets_length(recipes.back(), overrides)) parts.back().last.reset();
   require_ranks(recipes.back(), names[0]);
   if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {
     if (first)

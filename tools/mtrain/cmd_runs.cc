@@ -115,8 +115,7 @@ void show_invocation(const InvocationSummary& item) {
     std::cout << "  000  settings of an older version, which recorded no history\n";
     return;
   }
-  const std::string steps = !item.first
-                                ? "no remaining steps: the run continued from an earlier step"
+  const std::string steps = !item.first ? "no remaining steps: the run went back to an earlier step"
                             : !has_steps(item) ? "no step"
                                                : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,

@@ -78,7 +78,8 @@ class SftDataset final : public Dataset {
             brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
     return cat("{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",",
                test_.text(), "],\"split\":\"", own_files() ? "" : settings_.records.split,
-               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"", settings_.packing,
+               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"",
+               settings_.packing == "auto" ? "none" : settings_.packing,  // the same samples
                "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"",
                settings_.too_long, "\",\"seed\":", context_.seed,
                ",\"seq_length\":", context_.seq_length, "}");
@@ -107,7 +108,7 @@ class SftDataset final : public Dataset {
       MT_USER_CHECK(settings_.packing != "none", ErrorClass::config,
                     cat("dataset.packing=none makes one sample per record, but ",
                         printable(path.string()), " has packs of several records"),
-                    "leave dataset.packing out to use the packs, or set the path of the records");
+                    "dataset.packing=auto uses the packs; or set the path of the records");
       out.packed =
           std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
       if (context_.log_summary) log_info(out.packed->summary());

@@ -98,7 +98,9 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(losses(scratch / "b").size() == 5);
   CHECK(digest(scratch / "b/checkpoints/step-5") == digest(scratch / "a/checkpoints/step-5"));
-  for (const char* steps : {"train.steps=7", "train.max_steps=7", "'train={steps: 7}'"}) {
+  scratch.write("more.txt", "train.steps=7\n");
+  for (const char* steps :
+       {"train.steps=7", "train.max_steps=7", "'train={steps: 7}'", "-f more.txt"}) {
     const std::string words = std::string("rerun a/checkpoints/step-5 -q run.dir=c ") + steps;
     Outcome more = cli_in(scratch.path(), words);
     CHECK_MESSAGE(more.status == 0, more.err);
@@ -164,7 +166,7 @@ TEST_CASE(
   CHECK(run(killed).status == 128 + SIGKILL);
   REQUIRE(cli({r, "run.dir=" + early.string(), "-q"}).status == 0);
   const std::string shown = cli({"runs", "show", early.string()}).out;
-  CHECK_MESSAGE(has(shown, "no remaining steps: the run continued from an earlier step"), shown);
+  CHECK_MESSAGE(has(shown, "no remaining steps: the run went back to an earlier step"), shown);
   // As versions without history wrote it.
   const fs::path old = scratch / "old";
   REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=10", "-q"}).status == 0);
@@ -284,7 +286,7 @@ TEST_CASE(
   CHECK(shown("runs ls --json")[0].at("step") == 5);
   Outcome text = cli_in(scratch.path(), "runs show runs/a");
   CHECK_MESSAGE(has(text.out, "step 5/20 (after checkpoint rewind)"), text.out);
-  CHECK_MESSAGE(has(text.out, "the run was rewound to an earlier step"), text.out);
+  CHECK_MESSAGE(has(text.out, "the run went back to an earlier step"), text.out);
   // What is repeated is what led to that step, not what was given up.
   CHECK(cli_in(scratch.path(), "config show runs/a optimizer.lr").out == "0.002\n");
   Outcome again = cli_in(scratch.path(), "rerun runs/a -q");

@@ -120,6 +120,9 @@ TEST_CASE("a sweep compares settings, whatever names the overrides use for them"
   const std::string steps =
       scratch.write("steps.yaml", tiny_recipe() + "sweep: {train.steps: [10, 20]}\n");
   CHECK(has(check(steps, {"train.epochs=1"}).out, "1 trial, "));
+  const std::string types =
+      scratch.write("types.yaml", tiny_recipe() + "sweep: {optimizer: 'choice(adamw,sgd)'}\n");
+  CHECK(has(check(types, {"optimizer.type=adamw"}).out, "1 trial, "));
   const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
       {{"optimizer.lr=1e-3,2e-3", "optimizer.learning_rate=3e-3,4e-3"},
        "optimizer.learning_rate: sets the same as optimizer.lr, which varies, too"},

@@ -203,7 +203,7 @@ TEST_CASE(
   for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop",
                            ", packed_length: 12, too_long: drop"})
     datasets.make(scratch, cat("{path: x", fine, "}"));
-  expect_error(ErrorClass::config, {"dataset.packing=none", "x has packs", "leave dataset.packing"},
+  expect_error(ErrorClass::config, {"dataset.packing=none", "x has packs", "dataset.packing=auto"},
                [&] { datasets.make(scratch, "{path: x, packing: none}"); });
   expect_error(
       ErrorClass::config,

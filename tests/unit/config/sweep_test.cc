@@ -144,6 +144,7 @@ TEST_CASE("the command line wins for a setting, whatever name either of them use
       {{"db=pg"}, "db=pg", "db: glob(*)"},
       {{"t.epochs=3"}, "t.epochs=3", "t.steps: 1,2"},
       {{"l[0]=3"}, "l=[1] l[0]=3; l=[2] l[0]=3", "l: choice([1],[2])"},
+      {{"l=append(3)"}, "l=[1] l=append(3); l=[2] l=append(3)", "l: choice([1],[2])"},
       {{"o.rate=7"}, "b=1 o.rate=7; b=2 o.rate=7", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},
       {{"o.rate=7", "b=3"}, "o.rate=7 b=3", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},
       {{"arm=zip(c=choice(1,2))"}, "c=1; c=2", "arm: zip(o.lr=choice(5,6), b=choice(1,2))"},

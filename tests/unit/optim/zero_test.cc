@@ -350,7 +350,7 @@ TEST_CASE("blocks that share parameters and do not declare it: an error with nam
     pairs.zero_stage = backwards.zero_stage = 3;
     throws(pairs, {"'layers.0.norm.", "' of part 0 is read in 0F0 after F(1), where dist.zero=3 "});
     throws(backwards,
-           {"'layers.1.norm.", "' of part 1 is read in 0F0 after F(0), where dist.zero=3 "});
+           {"'layers.2.norm.", "' of part 2 is read in 0F0 after F(0), where dist.zero=3 "});
   }
 }
 
