@@ -6,6 +6,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/recipe/input_paths.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
 
@@ -55,6 +56,17 @@ void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64
   }
   log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
            counted(batches, "batch", "batches"), " of ", batch, " repeat: ", instead);
+}
+
+void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool warns) {
+  const int64_t steps = recipe.settings.validation.steps,
+                batch = recipe.settings.eval_global_batch();
+  with_path_origins(recipe.inputs, [&] {
+    call_plugin(dataset, "split()", [&] {
+      (void)dataset.split(Split::valid, steps * batch);
+      if (warns) warn_of_repeats(dataset, Split::valid, steps, batch, "reduce validation.steps");
+    });
+  });
 }
 
 std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,

@@ -217,16 +217,8 @@ void Trainer::fill_info() {
 void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
-  if (s.validation.steps > 0 &&
-      state_.step < s.train.steps)  // report missing validation data now, not after the last step
-    with_path_origins(recipe_.inputs, [&] {
-      call_plugin(*dataset_, "split()", [&] {
-        dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch());
-        if (first())
-          warn_of_repeats(*dataset_, Split::valid, s.validation.steps, s.eval_global_batch(),
-                          "reduce validation.steps");
-      });
-    });
+  if (s.validation.steps > 0 && state_.step < s.train.steps)
+    check_validation_data(recipe_, *dataset_, first());
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // only observers use it, and measuring takes time
     peak_ = peak_rate(s, session_.device, *session_.backend, session_.ctx->device()),

@@ -177,6 +177,10 @@ class MT_API Trainer {
 MT_API void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
                             const std::string& instead);
 
+/// Opens the validation data, to report faults before training and not after it. `warns`: of
+/// samples that repeat.
+void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool warns);
+
 /// The mean loss of the first `batches` global batches of a split. The samples are divided among
 /// the data-parallel ranks; collective over the job. `mesh` null: this rank evaluates all of them,
 /// and `batches` may be Dataset::kOneEpoch for every sample once. `stop` is called before each

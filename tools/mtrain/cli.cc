@@ -292,6 +292,21 @@ void limit_to_one_argument(CLI::App& app) {
     limit_to_one_argument(*command);
 }
 
+std::string check_count(const std::string& text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  return digits && text.size() <= 18
+             ? ""
+             : cat("wanted a whole number from 0 to 10^18 - 1, got ", printable(text, 60));
+}
+
+std::string check_output_path(const std::string& path) {
+  const bool home = path == "~" || path.starts_with("~/");
+  return home ? cat(printable(path),
+                    " is a folder called ~, not the home folder: write a space in "
+                    "place of '=', or the whole path")
+              : "";
+}
+
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   occupy_standard_streams();
   prepare_last_words();

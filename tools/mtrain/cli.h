@@ -42,6 +42,12 @@ void limit_to_one_argument(CLI::App& app);
 /// exit status.
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 
+/// Checks of an option's value, for CLI::Option::check: empty, or what is wrong. CLI11 itself would
+/// read -1 and numbers of more than 64 bits as another count.
+std::string check_count(const std::string& text);
+/// Refuses ~/x: in --output=~/x the shell leaves ~ as it is.
+std::string check_output_path(const std::string& path);
+
 void add_train_command(CLI::App& app, Cli& cli);
 void add_check_command(CLI::App& app, Cli& cli);
 void add_rerun_command(CLI::App& app, Cli& cli);

@@ -240,8 +240,10 @@ void add_bench_command(CLI::App& app, Cli& cli) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--rows", options->rows, "number of lines of the table")
+      ->check(check_count)
       ->capture_default_str();
   command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")
+      ->check(check_output_path)
       ->type_name("FILE");
   command
       ->add_flag("--plain", options->plain, "measure only whole steps, without timing each kernel")

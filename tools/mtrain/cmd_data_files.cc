@@ -141,7 +141,7 @@ std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t c
                      ? first + 1
                      : number(std::string_view(words).substr(colon + 1), count);
   last = std::min(last, count);
-  if (first < 0 || first >= std::max<int64_t>(last, 1)) throw bad();
+  if (first < 0 || last < first || first >= std::max<int64_t>(last, 1)) throw bad();
   return {first, last};
 }
 
@@ -229,6 +229,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   command
       ->add_option("-o,--output", a->output,
                    "prefix of the two files to write, with or without .bin or .idx")
+      ->check(check_output_path)
       ->required()
       ->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");

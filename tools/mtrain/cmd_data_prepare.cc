@@ -203,11 +203,14 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
       ->type_name("KEYS");
   add_choice(command, "--split-on", a.split_on, kSplits, "what is one document of a text file")
       ->capture_default_str();
-  command.add_option("--document-bytes", o.document_bytes,
-                     "text files: end a document at the first line end after this many bytes");
+  command
+      .add_option("--document-bytes", o.document_bytes,
+                  "text files: end a document at the first line end after this many bytes")
+      ->check(check_count);
   command
       .add_option("--max-document-bytes", o.max_document_bytes,
                   "a longer line or document is an error")
+      ->check(check_count)
       ->capture_default_str();
   command.add_flag("--split-sentences", o.split_sentences,
                    "make each sentence of a document a separate sequence");
@@ -233,6 +236,7 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
   command
       ->add_option("-o,--output", a->output,
                    "prefix of the two files to write, with or without .bin or .idx")
+      ->check(check_output_path)
       ->required()
       ->type_name("PREFIX");
   command

@@ -349,6 +349,7 @@ void add_data_pack(CLI::App& data, Cli& cli) {
           ->add_option(
               "-o,--output", a->output,
               "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
+          ->check(check_output_path)
           ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist")->needs(output);
   command->add_flag("--json", a->json, "print as JSON");

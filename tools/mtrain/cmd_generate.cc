@@ -162,6 +162,7 @@ void add_generate_command(CLI::App& app, Cli& cli) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", s.seed, "seed of sampling: the same seed gives the same text")
+      ->check(check_count)
       ->capture_default_str();
   command->add_option("overrides", options->overrides, "settings to change: key=value")
       ->type_name("KEY=VALUE");

@@ -110,6 +110,27 @@ TEST_CASE(
   CHECK(with_json >= 15);
 }
 
+TEST_CASE("counts below zero or of more than 64 bits, and outputs below ~, are refused") {
+  Scratch scratch("mtrain-option-values");
+  scratch.write("x.txt", "a\nb\n");
+  scratch.write("r.yaml", tiny_recipe());
+  REQUIRE(cli_in(scratch.path(), "data prepare -q -i x.txt -o x -t byte").status == 0);
+  for (const auto& [words, message] :
+       {std::pair{"generate --from none --prompt a --seed -1", "--seed: wanted a whole number"},
+        {"generate --from none --prompt a --seed 99999999999999999999", "--seed: wanted a whole"},
+        {"data prepare -i x.txt -o y -t byte --document-bytes -1", "--document-bytes: wanted"},
+        {"data prepare -i x.txt -o y -t byte --max-document-bytes -1", "--max-document-bytes: "},
+        {"data prepare -i x.txt --output=~/y -t byte", "--output: ~/y is a folder called ~"},
+        {"data show x -t byte -d 0:-1", "0:-1"},
+        {"bench r.yaml --rows -1", "--rows: wanted a whole number"},
+        {"bench r.yaml --trace=~/t.json", "--trace: ~/t.json is a folder called ~"}}) {
+    Outcome out = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(out.status == 2, words, out.err);
+    CHECK_MESSAGE(has(out.err, message), out.err);
+  }
+  CHECK_FALSE(std::filesystem::exists(scratch / "y.idx"));
+}
+
 TEST_CASE("a folder of plugins that does not exist is reported once") {
   Scratch scratch("mtrain-plugin-path");
   const std::string r = scratch.write("r.yaml", tiny_recipe()),

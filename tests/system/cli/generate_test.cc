@@ -310,8 +310,8 @@ TEST_CASE("eval and generate refuse settings that have no effect on saved weight
     for (const std::string setting :
          {"model.init_from=b", "model.init_std=0.5", "checkpoint.dir=b/checkpoints", "run.dir=b",
           "run.name=other", "train.steps=7", "optimizer.lr=1e-9", "scheduler.type=linear",
-          "ddp.overlap_grad_reduce=true", "comm_overlap.embedding_wgrad=true", "logger.interval=3",
-          "validation.interval=3"}) {
+          "ddp.overlap_grad_reduce=true", "comm_overlap.embedding_wgrad_limit=3",
+          "logger.interval=3", "validation.interval=3"}) {
       Outcome out = cli_in(scratch.path(), command + setting);
       CHECK_MESSAGE(out.status == 12, setting, ": ", out.err);
       CHECK_MESSAGE(has(out.err, "so these settings have no effect:\n  " +
