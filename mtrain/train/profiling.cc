@@ -78,13 +78,16 @@ ProfileSummary summarise(const Profile& profile, const std::vector<double>& step
     KernelUse& use = uses[{event.name, event.shape}];
     use.kernel = event.name;
     use.shape = event.shape;
-    use.calls += 1 / count;
+    ++use.calls;
     use.seconds += event.seconds / count;
     use.work.flops += event.work.flops / count;
     use.work.bytes += event.work.bytes / count;
     out.kernel_seconds += event.seconds / count;
   }
-  for (auto& [key, use] : uses) out.uses.push_back(std::move(use));
+  for (auto& [key, use] : uses) {
+    use.calls /= count;
+    out.uses.push_back(std::move(use));
+  }
   std::sort(out.uses.begin(), out.uses.end(),
             [](const KernelUse& a, const KernelUse& b) { return a.seconds > b.seconds; });
   return out;

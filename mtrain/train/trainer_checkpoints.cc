@@ -214,6 +214,10 @@ void Trainer::resume() {
   if (report)
     log_info("continuing from step ", state_.step, " of ",
              store_->step_folder(*latest.step).string());
+  const ProfilingSection& profiling = recipe_.settings.profiling;
+  if (report && profiling.type == "trace" && state_.step >= profiling.end)
+    log_warn("no trace is written: profiling.end is ", profiling.end,
+             ", and the run continues from step ", state_.step);
 }
 
 }  // namespace mtrain

@@ -139,6 +139,8 @@ constexpr RuleCase kSettings[] = {
      "profiling.type=trace"},
     {"profile-ranks", "llama", "profiling.type=trace profiling.ranks=[0,1] world=1",
      "profiling.type=trace profiling.ranks=[0,1] world=2"},
+    {"profile-no-rank", "llama", "profiling.type=trace profiling.ranks=[]",
+     "profiling.type=trace profiling.ranks=[0]"},
     {"profile-reached", "llama",
      "profiling.type=trace profiling.start=100000000 profiling.end=100000002",
      "profiling.type=trace"},

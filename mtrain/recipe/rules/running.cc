@@ -45,6 +45,8 @@ constexpr Rule kRules[] = {
      "max(profiling.ranks) < world_size",
      "there is no rank {max(profiling.ranks)} of {world_size} ranks", "ranks are numbered from 0",
      "profiling.ranks=[0]"},
+    {"profile-no-rank", "profiling.ranks", "profiling.type != 'none'", "len(profiling.ranks) > 0",
+     "no rank writes a trace", "", "profiling.ranks=[0]"},
     {"profile-reached", "profiling.start", "profiling.type != 'none'",
      "profiling.start < train.steps",
      "profiling starts after step {profiling.start} of {train.steps}", "nothing would be profiled",

@@ -90,6 +90,13 @@ TEST_CASE("profiling.type=trace writes the steps it was asked for") {
   REQUIRE_MESSAGE(both.status == 0, both.err);
   for (const char* file : {"trace-3-4.json", "trace-3-4-rank1.json"})
     CHECK(Json::parse(slurp(scratch / "both" / file))["traceEvents"].size() > 10);
+  // A run that has passed these steps says that it writes no trace.
+  Outcome past = cli({"train", recipe, "run.dir=" + (scratch / "run").string(),
+                      "profiling.type=trace", "profiling.start=2", "profiling.end=4",
+                      "train.steps=8", "scheduler.warmup_steps=1", "validation.interval=4"});
+  CHECK(past.status == 0);
+  CHECK_MESSAGE(past.err.find("no trace is written: profiling.end is 4") != std::string::npos,
+                past.err);
 }
 
 TEST_CASE(
