@@ -131,7 +131,10 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
   std::string hint = cat("run `", spelled, " --help`");
   std::vector<std::string> rest = app.remaining(true), names = command_names(command);
   if (!rest.empty() && rest.front().starts_with('-')) {
-    message = cat("`", spelled, "` has no option ", rest.front());
+    // The values of --set are joined by a control character (recipe_words.cc).
+    const std::string& option = rest.front();
+    message = cat("`", spelled, "` has no option ",
+                  option.starts_with("--set=") ? std::string("--set") : option);
     const std::string setting =
         command.get_option_no_throw("overrides")
             ? setting_for_option(rest.front(), cli.words,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/text.h"
+#include "mtrain/record/run_summary.h"
 
 namespace mtrain {
 namespace {
@@ -65,6 +66,8 @@ void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
     if (auto loss = number("loss")) row.last_loss = *loss, keep_lower(row.best_loss, *loss);
     if (auto loss = number("val_loss")) keep_lower(row.best_val_loss, *loss);
   }
+  // With logger.metrics=false, only the checkpoints tell how far the trial is.
+  if (is_run_folder(run_folder)) row.steps = std::max(row.steps, summarize_run(run_folder).step);
 }
 
 std::string SweepTable::text() const {

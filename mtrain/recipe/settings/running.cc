@@ -190,7 +190,9 @@ void RunSection::bind(Fields& f) {
   f("name", name,
     "name of the run in logs, and of its folder if run.dir is empty; empty: the recipe's name")
       .resume(safe);
-  f("threads", threads, "number of CPU threads; 0: all cores that the process may use")
+  f("threads", threads,
+    "number of CPU threads; 0: OMP_NUM_THREADS of the environment, or else all cores that the "
+    "process may use")
       .min(0)
       .max(1024)
       .resume(safe);

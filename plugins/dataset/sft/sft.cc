@@ -76,16 +76,20 @@ class SftDataset final : public Dataset {
         cat(encoder_.identity(), '\n', settings_.records.prompt, '\n',
             brief(settings_.records.columns, 1 << 16), '\n',
             brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
-    return cat("{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",",
-               test_.text(), "],\"split\":\"", own_files() ? "" : settings_.records.split,
-               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"",
-               settings_.packing == "auto" ? "none" : settings_.packing,  // the same samples
-               "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"",
-               settings_.too_long, "\",\"seed\":", context_.seed,
-               ",\"seq_length\":", context_.seq_length, "}");
+    return cat(
+        "{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",", test_.text(),
+        "],\"split\":\"", own_files() ? "" : settings_.records.split, "\",\"encoding\":\"",
+        sha256(made_by), "\",\"packing\":\"", packs_records() ? "offline" : "none",
+        "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"", settings_.too_long,
+        "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 
  private:
+  /// Packs on disk are the same samples under every value of dataset.packing.
+  bool packs_records() const {
+    return settings_.packing == "offline" && !(train_.packed && (!own_files() || valid_.packed));
+  }
+
   bool own_files() const {
     return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty();
   }

@@ -355,6 +355,15 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
   CHECK(has(slurp(scratch / "s/sweep.csv"), "3e-3"));
 }
 
+TEST_CASE("a sweep without metrics counts the steps of its trials") {
+  Scratch scratch("mtrain-sweep-silent");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  Outcome out = cli({r, "-m", "-q", "optimizer.lr=1e-3,2e-3", "train.steps=2",
+                     "logger.metrics=false", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK(has(slurp(scratch / "s/sweep.csv"), "\n0,1e-3,done,2,"));
+}
+
 TEST_CASE("the time of a trial is that of its steps, over all calls of the sweep") {
   Scratch scratch("mtrain-sweep-seconds");
   const std::string r = scratch.write("r.yaml", tiny_recipe());

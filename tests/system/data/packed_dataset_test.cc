@@ -203,6 +203,12 @@ TEST_CASE(
   for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop",
                            ", packed_length: 12, too_long: drop"})
     datasets.make(scratch, cat("{path: x", fine, "}"));
+  CHECK(datasets.make(scratch, "{path: x, packing: offline}")->identity() ==
+        datasets.make(scratch, "{path: x}")->identity());
+  CHECK(datasets.make(scratch, "{path: x.jsonl, packing: none}")->identity() ==
+        datasets.make(scratch, "{path: x.jsonl}")->identity());
+  CHECK(datasets.make(scratch, "{path: x.jsonl, packing: offline}")->identity() !=
+        datasets.make(scratch, "{path: x.jsonl}")->identity());
   expect_error(ErrorClass::config, {"dataset.packing=none", "x has packs", "dataset.packing=auto"},
                [&] { datasets.make(scratch, "{path: x, packing: none}"); });
   expect_error(
