@@ -34,7 +34,7 @@ std::vector<std::string> built_components(const SchemaCatalog& catalog, const st
 }
 
 /// Throws Error(config) for a component that does not exist or is not built.
-const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind,
+const Schema& component_of(const SchemaCatalog& catalog, const char* kind,
                            const std::string& name) {
   const std::vector<std::string> built = built_components(catalog, kind);
   const std::string all = cat("there are: ", join(built, ", "));
@@ -121,7 +121,7 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
     const std::string& type = section.name == "model" ? model : fed;
     require(section.name, section, type);
     if (!chosen) continue;
-    const Schema& component = component_of(catalog, section.name, type);
+    const Schema& component = component_of(catalog, section.name.c_str(), type);
     require(section.name, component, type);
     // A dataset of files has several ways to name them, so no single one is required.
     for (const auto& spec : component.fields)
