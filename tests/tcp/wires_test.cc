@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "fixture.h"
