@@ -33,7 +33,8 @@ struct RunSummary {
   int64_t step = 0, steps = 0;             // finished steps; train.steps, 0 when not known
   std::optional<int64_t> rewound_to;       // `checkpoint rewind` rewound it to this step, and no
                                            // invocation has trained since
-  std::optional<double> loss, valid_loss;  // the latest that count
+  std::optional<double> loss, valid_loss;  // the latest that count; absent if
+                                           // the newest steps have no metrics
   std::vector<InvocationSummary> invocations;
   std::vector<CheckpointInfo> checkpoints;
 };

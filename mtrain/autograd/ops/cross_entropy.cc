@@ -20,31 +20,12 @@ struct CrossEntropy {
     logits = logits_in.detach();
     Tensor loss = ctx.empty({logits.size(0)}, DType::f32);
     lse = ctx.empty({logits.size(0)}, DType::f32);
-    ctx.kernels().cross_entropy(ctx.stream(), {.logits = logits.raw(),
-                                               .targets = targets.data<int32_t>(),
-                                               .loss = loss.data<float>(),
-                                               .lse = lse.data<float>(),
-                                               .rows = logits.size(0),
-                                               .cols = logits.size(1),
-                                               .valid_cols = valid,
-                                               .dtype = logits.dtype(),
-                                               .part = part.join != nullptr,
-                                               .first_col = part.first});
-    if (part.join) part.join(targets, loss, lse);
+    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, part);
     return loss;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     Tensor d_logits = logits.unique() ? logits : ctx.empty(logits.shape(), logits.dtype());
-    ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = dy.data<float>(),
-                                                        .logits = logits.raw(),
-                                                        .targets = targets.data<int32_t>(),
-                                                        .lse = lse.data<float>(),
-                                                        .d_logits = d_logits.raw(),
-                                                        .rows = logits.size(0),
-                                                        .cols = logits.size(1),
-                                                        .valid_cols = valid,
-                                                        .dtype = logits.dtype(),
-                                                        .first_col = part.first});
+    cross_entropy_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part);
     logits = {};
     g[0].give(ctx, d_logits);
   }
@@ -54,6 +35,37 @@ struct CrossEntropy {
 
 int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part) {
   return part.join ? std::clamp<int64_t>(valid_vocab - part.first, 0, columns) : valid_vocab;
+}
+
+void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
+                          const Tensor& loss, const Tensor& lse, int64_t valid,
+                          const VocabularyPart& part) {
+  ctx.kernels().cross_entropy(ctx.stream(), {.logits = logits.raw(),
+                                             .targets = targets.data<int32_t>(),
+                                             .loss = loss.data<float>(),
+                                             .lse = lse.data<float>(),
+                                             .rows = logits.size(0),
+                                             .cols = logits.size(1),
+                                             .valid_cols = valid,
+                                             .dtype = logits.dtype(),
+                                             .part = part.join != nullptr,
+                                             .first_col = part.first});
+  if (part.join) part.join(targets, loss, lse);
+}
+
+void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
+                            const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
+                            int64_t valid, const VocabularyPart& part) {
+  ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = d_loss.data<float>(),
+                                                      .logits = logits.raw(),
+                                                      .targets = targets.data<int32_t>(),
+                                                      .lse = lse.data<float>(),
+                                                      .d_logits = d_logits.raw(),
+                                                      .rows = logits.size(0),
+                                                      .cols = logits.size(1),
+                                                      .valid_cols = valid,
+                                                      .dtype = logits.dtype(),
+                                                      .first_col = part.first});
 }
 
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part) {

@@ -39,29 +39,9 @@ struct LinearCrossEntropy {
   /// The losses of some rows. Where `weights` is defined, the logits become their gradients.
   void to_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
                  const Tensor& loss, const Tensor& lse, const Tensor& weights) const {
-    CrossEntropyArgs args{.logits = logits.raw(),
-                          .targets = targets.data<int32_t>(),
-                          .loss = loss.data<float>(),
-                          .lse = lse.data<float>(),
-                          .rows = logits.size(0),
-                          .cols = logits.size(1),
-                          .valid_cols = valid,
-                          .dtype = logits.dtype(),
-                          .part = vocabulary.join != nullptr,
-                          .first_col = vocabulary.first};
-    ctx.kernels().cross_entropy(ctx.stream(), args);
-    if (vocabulary.join) vocabulary.join(targets, loss, lse);
-    if (!weights.defined()) return;
-    ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = weights.data<float>(),
-                                                        .logits = logits.raw(),
-                                                        .targets = args.targets,
-                                                        .lse = args.lse,
-                                                        .d_logits = logits.raw(),
-                                                        .rows = args.rows,
-                                                        .cols = args.cols,
-                                                        .valid_cols = valid,
-                                                        .dtype = logits.dtype(),
-                                                        .first_col = vocabulary.first});
+    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, vocabulary);
+    if (weights.defined())
+      cross_entropy_gradient(ctx, weights, logits, targets, lse, logits, valid, vocabulary);
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),

@@ -88,6 +88,16 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 /// they are the same on all ranks.
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
+/// loss[T], lse[T] of logits[T,V], joined over the ranks of a sharded vocabulary. `valid`: the
+/// first columns that are ids.
+void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
+                          const Tensor& loss, const Tensor& lse, int64_t valid,
+                          const VocabularyPart& part);
+/// d_logits[T,V], which may be `logits`, from the gradient of each loss and the lse of forward.
+void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
+                            const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
+                            int64_t valid, const VocabularyPart& part);
+
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) {
   auto [db, accumulate] = g.slot(ctx, {dy.size(1)}, DType::f32);
