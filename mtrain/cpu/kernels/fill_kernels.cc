@@ -3,12 +3,8 @@
 namespace mtrain::cpu::MT_ISA {
 
 void fill_kernels(KernelTable& table) {
-  // A deleted function cannot be called: its entry stays null.
-#define MT_FILL(entry, Args)                                                      \
-  [&]<class A>(const A*) {                                                        \
-    if constexpr (requires(Stream & stream, A & args) { (entry)(stream, args); }) \
-      table.entry = static_cast<void (*)(Stream&, const A&)>(entry);              \
-  }(static_cast<const Args*>(nullptr));
+#define MT_FILL(entry, Args) \
+  if constexpr (!is_absent(#entry)) table.entry = entry;
   MT_KERNELS(MT_FILL)
 #undef MT_FILL
 }

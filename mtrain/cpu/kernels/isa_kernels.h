@@ -2,6 +2,8 @@
 // to the level's name. Everything is in that namespace (and templates take a type from it), so that
 // no two levels share a symbol. Thread-safe for different streams.
 #pragma once
+#include <string_view>
+
 #include "mtrain/tensor/kernel_table.h"
 
 #ifndef MT_ISA
@@ -10,13 +12,14 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-// Entries of the table that a level has no function for.
-void gemm(Stream&, const GemmArgs&) = delete;  // the same at every level: mtrain/cpu/gemm.h
-void quantized_gemm(Stream&,
-                    const QuantizedGemmArgs&) = delete;  // absent: CPUs have no unit for it
+/// True for an entry of the table that a level has no function for: gemm is the same at every level
+/// (mtrain/cpu/gemm.h), and CPUs have no unit for quantized_gemm.
+constexpr bool is_absent(std::string_view entry) {
+  return entry == "gemm" || entry == "quantized_gemm";
+}
 
-/// Every other kernel of the table, under the name of its entry. One that is declared here and
-/// defined nowhere does not link.
+/// A kernel for each entry of the table, under the entry's name. One that is not absent and defined
+/// nowhere does not link.
 #define MT_DECLARE(entry, Args) void entry(Stream&, const Args&);
 MT_KERNELS(MT_DECLARE)
 #undef MT_DECLARE

@@ -361,8 +361,7 @@ TEST_CASE("what is no schema text is refused") {
       "{\"format\":1,\"name\":\"x\",\"fields\":[{}]}",
       "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a\",\"type\":\"blob\"}]}",
       "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a..b\",\"type\":\"integer\"}]}",
-      "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a\",\"type\":\"integer\",\"default\":"
-      "\"[\"}]}",
+      R"({"format":1,"name":"x","fields":[{"path":"a","type":"integer","default":"["}]})",
       "{\"format\":1,\"name\":\"x\",\"fields\":3}"};
   for (const char* row : rows) {
     CAPTURE(row);
