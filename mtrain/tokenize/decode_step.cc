@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 
 #include "mtrain/base/text.h"
 #include "mtrain/tokenize/byte_alphabet.h"
@@ -80,7 +81,7 @@ void join_bytes(Texts& texts) {
 
 int byte_token_value(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-  int value = -1;
+  uint8_t value = 0;  // unsigned: from_chars reads no sign
   auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, value, 16);
   return error == std::errc() && end == text.data() + 5 ? value : -1;
 }

@@ -42,7 +42,7 @@ MT_API DecodeStepPtr decode_byte_fallback();
 /// Connectionist temporal classification (Graves et al. 2006): removes repeats and the pad token.
 MT_API DecodeStepPtr decode_ctc(std::string pad, std::string word_delimiter, bool cleanup);
 
-/// The value of "<0x41>"; -1 for any other text.
+/// The value of "<0x41>", with exactly two hex digits of either case; -1 for any other text.
 MT_API int byte_token_value(std::string_view text);
 
 }  // namespace mtrain::tokenize
