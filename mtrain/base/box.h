@@ -10,7 +10,8 @@
 
 namespace mtrain {
 
-/// The elements offset[d] … offset[d] + extent[d] - 1 of each dimension d. Rank 0 is one element.
+/// The elements offset[d] … offset[d] + extent[d] - 1 of each dimension d. A box of
+/// rank 0 is one element.
 struct Box {
   Shape offset, extent;
   bool operator==(const Box&) const = default;
@@ -28,8 +29,8 @@ MT_API std::optional<Box> intersect(const Box& a, const Box& b);
 /// `box` translated by the vector to - from; the extent does not change. REQUIRES: equal ranks.
 MT_API Box moved(const Box& box, const Shape& from, const Shape& to);
 /// Elements [begin, end) of a flattened tensor as disjoint boxes in rising order: at most two for
-/// each dimension but the last, and one for that. None for an empty range. REQUIRES: a range within
-/// shape.numel().
+/// each dimension but the last, and one for the last. None for an empty range. REQUIRES: a range
+/// within shape.numel().
 MT_API std::vector<Box> boxes_of_range(const Shape& shape, int64_t begin, int64_t end);
 
 /// Calls visit(element of `from_shape`, element of `to_shape`, count) for each maximal run of

@@ -27,6 +27,7 @@ inline void pause_core() {
 
 class Doorbell {
  public:
+  /// Wakes the sleeper, or keeps it from falling asleep. Call it after the event is published.
   void ring() {
     if (asleep_.load() == 0 || asleep_.exchange(0) == 0) return;
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,

@@ -1,7 +1,8 @@
 // The one exception type. Its class is also the exit status of the process, so a failure never
 // looks like success. A user error (bad recipe, data, file, plugin) is thrown by MT_USER_CHECK or
 // `throw Error(...)` and says where it occurred and how to fix it. A bug is reported by MT_CHECK,
-// which prints both operands. A value type; thread-safe.
+// which prints its further arguments, or by MT_CHECK_EQ, which prints both operands. A value type;
+// thread-safe.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -14,13 +15,13 @@ namespace mtrain {
 /// The kind of failure; its number is the exit status of the process.
 enum class ErrorClass : int {
   usage = 2,        // arguments or environment variables of the command
-  config = 10,      // the recipe or its settings
+  config = 10,      // the recipe or its settings; too little memory for them
   data = 11,        // training data, tokenizers or templates
   checkpoint = 12,  // checkpoints and model files
   plugin = 13,      // a plugin cannot be loaded, or threw an exception
   numeric = 14,     // NaN, infinity or diverging results
   peer = 15,        // another rank failed, or ranks disagree
-  io = 18,          // the operating system: files, network, memory
+  io = 18,          // the operating system: files, network
   bug = 70,         // a defect of mtrain
 };
 

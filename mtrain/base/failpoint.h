@@ -1,9 +1,9 @@
 // Failpoints: named places in the code where a test injects a failure. They are always compiled in,
 // and armed only by the environment: MTRAIN_FAULT=site[:nth[:action]][,…], where action is kill |
-// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan. Any other text is
-// Error(usage) at the first visit of any site. If several actions apply to one visit, they run in
-// the order in which they are written. An unarmed failpoint costs one load and a branch.
-// Thread-safe.
+// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan; by default `nth` is 1 and
+// the action kill. Any other text is Error(usage) at the first visit of any site. If several
+// actions apply to one visit, they run in the order in which they are written, up to the first one
+// that throws or returns a Fault. An unarmed failpoint costs one load and a branch. Thread-safe.
 #pragma once
 #include <string>
 #include <string_view>

@@ -41,6 +41,7 @@ class MT_API FileWriter {
   /// Makes the content durable. After a failed fsync the file must be discarded, never synced
   /// again.
   void sync();
+  /// Closes the file without sync(). The destructor does the same, but reports no error.
   void close();
   uint64_t bytes() const { return bytes_; }
   const fs::path& path() const { return path_; }
@@ -52,10 +53,10 @@ class MT_API FileWriter {
   uint64_t bytes_ = 0;
 };
 
-/// Makes directory entries (creations, renames) durable.
+/// Makes directory entries (creations, renames) durable. Failpoint: <site>.dirsync.
 MT_API void sync_directory(const fs::path& directory, std::string_view site = "dir");
 /// Renames, then makes the rename durable by an fsync of the parent folder. Fails if `to` is a
-/// non-empty directory.
+/// non-empty directory. Failpoints: <site>.rename, <site>.dirsync.
 MT_API void durable_rename(const fs::path& from, const fs::path& to,
                            std::string_view site = "rename");
 /// Writes `content` so that a crash leaves either the old file or the complete new one: temporary

@@ -30,10 +30,12 @@ struct PendingSave::State {
   /// Starts a stage; on a separate thread when the save runs in the background.
   enum class Part { looking, writing, committing, over };
   void begin(Part next_part, void (State::*work)());
+  /// Collective: true on every rank when all ranks have finished the current stage.
   bool all_through() const;
   /// Every rank calls it when its stage has finished. If the stage failed on any rank, removes the
   /// temporary folder and throws on every rank.
   void agree();
+  /// Collective: agree(), then begins the next stage. True when the save is over.
   bool next();
 
   CheckpointStore& store;

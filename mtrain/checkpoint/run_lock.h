@@ -9,7 +9,8 @@ namespace mtrain {
 class MT_API RunLock {
  public:
   /// Creates the folder if necessary and takes its lock. Error(io) that names the holder's process
-  /// and host when another job holds it.
+  /// and host when another job holds it. Where the file system has no locks, logs a warning and
+  /// holds none.
   explicit RunLock(const fs::path& folder);
   /// True when another process holds the lock of the folder. Creates nothing.
   static bool held_by_another(const fs::path& folder);

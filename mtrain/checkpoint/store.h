@@ -110,8 +110,8 @@ class MT_API CheckpointStore {
  public:
   /// For reading only: takes no lock, creates nothing.
   explicit CheckpointStore(fs::path folder);
-  /// For writing: creates the folder, locks it (Error(io) when another job holds it) and removes
-  /// incomplete saves of a killed job.
+  /// For writing: creates the folder. Rank 0 also locks it (Error(io) when another job holds it)
+  /// and removes incomplete saves of a killed job.
   CheckpointStore(fs::path folder, StoreOptions options);
 
   const fs::path& folder() const { return folder_; }

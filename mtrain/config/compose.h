@@ -36,7 +36,7 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that is absent from the tree, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
-  /// All names of the setting at a path, its own name first; empty for a path that is none.
+  /// All names of the setting at a path, its own name first; empty where there is no such setting.
   std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;

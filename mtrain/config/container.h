@@ -4,8 +4,8 @@
 //
 // A section has a core part, which mtrain defines, and, when its `type` names a plugin, a component
 // part with that plugin's settings. Each owner sees only its own keys: section("optimizer") and
-// component("optimizer"). Both classes are values that own their data. Not synchronised: many
-// readers or one writer.
+// component("optimizer"). The types of this file are values that own their data. Not synchronised:
+// many readers or one writer.
 #pragma once
 #include <ctime>
 #include <filesystem>
@@ -59,6 +59,7 @@ class MT_API ConfigContainer {
   /// The same without secrets and with literal "${" escaped. to_yaml() writes this tree.
   Node resolved() const;
   bool is_secret(std::string_view path) const;
+  /// The paths of the settings for which is_secret() is true.
   const std::vector<std::string>& secrets() const { return secrets_; }
   /// The core's own settings of a section, for read_config. Throws Error(bug) for a section that is
   /// not in the catalog.

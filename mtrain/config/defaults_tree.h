@@ -49,7 +49,7 @@ struct DefaultsNode {
 
 class DefaultsTree {
  public:
-  /// `request`: what it knows of names, for the reports.
+  /// `request`: its functions that look up names supply the help in reports.
   DefaultsTree(ConfigRepository& repository, Report& report, const ComposeRequest& request)
       : repository_(repository), report_(report), request_(request) {}
 

@@ -37,7 +37,7 @@ enum class FieldType : uint8_t {
 /// The effect of a changed value on a run that resumes.
 enum class ResumeClass : uint8_t {
   safe,            // no effect
-  start,           // was used only at the start of the run; the new value is ignored
+  start,           // is used only at the start of a run; the new value is ignored
   coming_steps,    // a list of steps: changes of future steps change the result
   changes_result,  // the result changes
   data,            // refused if it changes the samples or their order, by Dataset::identity()
@@ -99,7 +99,7 @@ struct Schema {
   bool device_memory = false;
 };
 
-class Node;  // tree.h: one place of a parsed recipe
+class Node;  // tree.h: a node of a parsed recipe
 
 /// The largest width, length or count of a model or batch: indices of tokens, positions and
 /// vocabularies have 32 bits.

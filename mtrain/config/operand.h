@@ -12,7 +12,8 @@
 namespace mtrain {
 
 /// The description of a setting, "rope.theta", by any of its names; null when no owner has it. A
-/// present name comes before a former one, a component's own setting before that of its section.
+/// current name takes precedence over a former one, and a component's own setting over that of its
+/// section.
 const FieldSpec* setting_named(std::string_view setting, const std::vector<const Schema*>& owners);
 
 /// The value of a setting in arithmetic, as its schema reads it: 4k is 4000. `path`: its full path,

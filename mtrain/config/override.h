@@ -89,7 +89,7 @@ MT_API std::vector<OverrideText> read_override_lines(const SourcePtr& source, Re
 /// The default of a setting that is absent from the tree; nothing when there is none.
 using DefaultOf = std::function<std::optional<Node>(const std::string& path)>;
 
-/// All names of the setting at a path, its own name first; empty for a path that is none.
+/// All names of the setting at a path, its own name first; empty where there is no such setting.
 using NamesOf = std::function<std::vector<std::string>(const std::string& path)>;
 
 /// Applies an override to the tree. Adds a key that the tree lacks; validation checks later whether

@@ -53,8 +53,8 @@ struct RuleInput {
       facts;  // "gpu.name"; they do not change for candidate values
   /// The schema of a setting, which limits the values that a fix may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
-  /// Settings that the tables call by their usual path and this recipe by another one:
-  /// "model.layers" → "model.blocks". Texts of violations show the recipe's own.
+  /// The tables use the usual path of a setting. Where the recipe has the setting under another
+  /// path, maps the usual one to it: "model.layers" → "model.blocks". Violations show the latter.
   std::map<std::string, std::string> renamed = {};
   std::string last_resort =
       {};             // a section that a fix changes only when no other fix works: "model"

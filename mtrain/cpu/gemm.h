@@ -4,8 +4,8 @@
 
 namespace mtrain::cpu {
 
-/// KernelTable::gemm of the CPU backend: every floating type and layout, with the kernels of the
-/// stream's level. The result has the same bits for any number of threads. Shapes: GemmArgs.
+/// KernelTable::gemm of the CPU backend: fp32, bf16 and fp16 in every layout, with the kernels of
+/// the stream's level. The result has the same bits for any number of threads. Shapes: GemmArgs.
 void gemm(Stream& stream, const GemmArgs& args);
 
 }  // namespace mtrain::cpu

@@ -12,7 +12,7 @@ namespace mtrain::cpu {
 
 struct Isa {
   /// "v4_amx" (AVX-512 with bf16 tiles), "v4_bf16" (AVX-512 with bf16 instructions), "v4"
-  /// (AVX-512), "v3" (AVX2, FMA, F16C), "base".
+  /// (AVX-512), "v3" (AVX2, FMA, F16C), "base" (SSE2; on Arm64 its only level, with NEON).
   std::string_view name;
   void (*fill)(KernelTable&);
   void (*packed_gemm)(Stream&, const GemmArgs&);  // isa_kernels.h

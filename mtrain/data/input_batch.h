@@ -14,7 +14,7 @@ namespace mtrain {
 /// A broken line: skipped or repaired, or, when the policy is to stop, the end of the work.
 struct BadLine {
   int64_t line = 0;
-  bool mended = false;
+  bool mended = false;  // repaired (OnBad::replace)
   std::string fault, hint;
 };
 
@@ -70,7 +70,8 @@ class MT_API BatchReader {
 };
 
 /// The input files. Folders are replaced by the files below them whose names have an extension of
-/// text or JSON lines, in the order of their paths. Error(data) for a folder without such files.
+/// text or JSON lines, except hidden ones, in the order of their paths. Error(data) for a folder
+/// without such files.
 MT_API std::vector<fs::path> input_files(const PrepareOptions& options);
 
 }  // namespace mtrain

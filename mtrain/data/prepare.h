@@ -26,8 +26,8 @@ enum class SplitOn : uint8_t { file, lines, blank_lines };
 enum class OnBad : uint8_t { fail, replace, skip };
 
 struct PrepareOptions {
-  /// files, folders (all texts and JSON lines below them, by path), "-" for standard input; ".gz"
-  /// and ".zst" files are decompressed
+  /// files, folders (all texts and JSON lines below them except hidden ones, by path), "-" for
+  /// standard input; ".gz" and ".zst" files are decompressed
   std::vector<fs::path> inputs;
   fs::path output;  // the prefix of the pair
   InputFormat format = InputFormat::by_extension;

@@ -38,8 +38,8 @@ struct ExpertRanks {
 /// lives as long as the tape needs it. For the rank's own thread.
 class MT_API ExpertDispatch {
  public:
-  /// `experts` [T*K] are the experts of each token; negative: none, the token is dropped there.
-  /// Collective: exchanges the numbers of rows.
+  /// `experts` [T*K]: the experts of each token. A negative number selects no expert (padding, or a
+  /// token beyond the capacity). Collective: exchanges the numbers of rows.
   ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
                  const std::vector<int32_t>& experts, int64_t tokens);
 

@@ -63,7 +63,7 @@ class MT_API MeshLayout {
   int64_t stride(std::string_view axis) const;
 
   // Groups: the ranks that differ only along the named axes. An unknown or repeated axis throws
-  // Error(config) that lists the names.
+  // Error(config).
 
   /// Number of ranks in each group.
   int64_t size(const AxisNames& axes) const;

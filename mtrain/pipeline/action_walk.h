@@ -1,4 +1,5 @@
-// ActionWalk: the times of the steps inside a simulated action. For simulate.cc.
+// ActionWalk: the times of the steps inside a simulated action. Used by simulate.cc only. An object
+// serves one simulation on one thread.
 #pragma once
 #include <map>
 #include <vector>

@@ -14,9 +14,9 @@ class AlternatingTasks {
  public:
   explicit AlternatingTasks(ExecutionContext& ctx) : ctx_(ctx) {}
 
-  /// Runs both tasks to completion; `second` starts first. While they run, a call of `pause`
-  /// switches to the other task, or does nothing if the other task has ended. If a task throws, the
-  /// other one is unwound from its pause and the exception is rethrown.
+  /// Runs both tasks to completion; `second` runs first, up to its first pause. While they run, a
+  /// call of `pause` switches to the other task, or does nothing if the other task has ended. If a
+  /// task throws, the other one is unwound from its pause and the exception is rethrown.
   void run(std::function<void()>& pause, const std::function<void()>& first,
            const std::function<void()>& second);
 

@@ -1,5 +1,5 @@
 // Static checks of a schedule: which rank runs each action, what is missing or duplicated, and the
-// dependencies of each action. Value types; used by the simulator.
+// dependencies of each action. Value types; thread-safe. Used by the simulator.
 #pragma once
 #include <array>
 #include <optional>

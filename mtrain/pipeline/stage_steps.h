@@ -52,13 +52,13 @@ struct MT_API StepRules {
   bool sharded = false;
   /// Without Gather of stages: while a part computes, the next one is gathered.
   bool ahead = false;
-  /// Blocks that backward computes again: in groups of `group`, or only the first `group` blocks of
-  /// a stage, one by one (BlockPlan).
+  /// Blocks that backward computes again: all, in groups of `recompute_group`, or, with
+  /// `recompute_first`, only the first `recompute_group` blocks of a stage, one by one (BlockPlan).
   bool recompute = false, recompute_first = false;
   int64_t recompute_group = 1;
   bool recompute_experts = false;  // the experts and their exchanges alone
-  /// Of all stages of the rank, in the order in which reductions start that are due at the same
-  /// time. The lists have only the buckets of their program's stages.
+  /// The buckets of all stages of the rank. Reductions that are due at the same time start in this
+  /// order. The lists have only the buckets of their program's stages.
   std::vector<GradientBucket> buckets = {};
   bool late_head = false;  // the gradient of the head's matrix is complete at the last R only
 

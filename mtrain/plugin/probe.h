@@ -13,9 +13,9 @@ namespace mtrain {
 
 /// Returns an empty string if the process survived opening the library and its registration, even
 /// if one of these failed: the caller gets that error itself. Otherwise returns what happened: "a
-/// static initialiser threw: …". Takes at most `limit`, whatever the plugin does to the pipe or the
-/// process. Also returns an empty string if there is no mtrain executable nearby, as for a
-/// benchmark in its own folder.
+/// static initialiser threw: …", or why the probe could not be started. Takes at most `limit`,
+/// whatever the plugin does to the pipe or the process. Also returns an empty string if there is no
+/// mtrain executable nearby, as for a benchmark in its own folder.
 MT_API std::string probe_plugin(const fs::path& path,
                                 std::chrono::seconds limit = std::chrono::seconds(20));
 

@@ -9,7 +9,7 @@
 
 namespace mtrain {
 
-class SchemaCatalog;  // config/container.h
+class SchemaCatalog;  // config/catalog.h
 
 /// The path of a plugin file's sidecar.
 MT_API fs::path sidecar_path(const fs::path& plugin);

@@ -23,7 +23,7 @@ MT_API std::vector<CompanionFile> lacking_companions(const Recipe& original, con
                                                      const SchemaCatalog& catalog);
 
 /// One line for each setting that differs between a recipe and its copy, and for each error that
-/// only the copy has. Passes over settings that contain the recipe's name, and input paths at
+/// only the copy has. Skips settings that contain the recipe's name, and input paths at
 /// `by_hand`, which were not rewritten (copy_recipe.h).
 MT_API std::vector<std::string> copy_differences(Recipe original, Recipe copy,
                                                  const std::vector<Location>& by_hand,

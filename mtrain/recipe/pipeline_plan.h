@@ -22,8 +22,8 @@ struct RankSpeed {
 };
 
 /// What one rank computes and receives for one block of one micro-batch. Estimated from the model's
-/// sizes: a block has 4 h^2 + 3 h f parameters (h: hidden size, f: width of the MLP), with experts
-/// in each.
+/// sizes (block_sizes.h): a block has 2 h w (heads + key/value heads) parameters for attention and
+/// 3 h f for the MLP, or for each expert (h: hidden size, w: width of a head, f: width of the MLP).
 struct StepTraffic {
   int zero_stage = 0;
   double operations = 0;         // of a block's forward; 0: the model's sizes are not known

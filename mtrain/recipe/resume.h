@@ -1,4 +1,5 @@
-// Checks the differences between a checkpoint and the recipe that continues it.
+// Checks the differences between a checkpoint and the recipe that continues it. Stateless functions
+// that read checkpoints and log; safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>

@@ -35,8 +35,8 @@ struct FoundRecipe {
   fs::path file;
   std::optional<SearchFolder::Kind> by_name;  // absent if it was given as a path
 };
-/// A file, or the name of one in the folders ("llama3_8b", "optimizer/adamw"). Nothing when there
-/// is neither.
+/// A file, or the name of one in the folders ("llama3_8b", "optimizer/adamw"); where there is
+/// neither, a folder of that path. Nothing when there is none of these.
 MT_API std::optional<FoundRecipe> find_recipe(const std::string& path_or_name,
                                               const std::vector<SearchFolder>& folders);
 

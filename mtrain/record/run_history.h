@@ -2,7 +2,8 @@
 // <run>/config/001, 002, … with the texts of SavedConfig and invocation.json. A record is written
 // atomically before the first step of its invocation. Later only two values are added: the last
 // step, and the step to which `checkpoint rewind` took the run back. The names directly below
-// config/ are links to the newest record. Stateless functions over values; safe from any thread.
+// config/ are links to the newest record (copies where the file system has no links). Stateless
+// functions over values; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>

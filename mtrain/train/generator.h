@@ -32,9 +32,10 @@ MT_API void require_next_token_model(const Recipe& recipe, PluginHost& plugins);
 class MT_API Generator {
  public:
   explicit Generator(Session& session) : session_(session) {}
-  /// Returns the ids that follow the prompt; ends early at the end-of-document token. A text that
-  /// is longer than model.seq_length is continued from its last seq_length tokens; logs a warning
-  /// if the prompt itself is longer. Calls `on_token` with each new id.
+  /// Returns the ids that follow the prompt. Ends early at the end-of-document token or at one of
+  /// options.stop; neither is returned. An empty prompt is replaced by the end-of-document token. A
+  /// text that is longer than model.seq_length is continued from its last seq_length tokens; logs a
+  /// warning if the prompt itself is longer. Calls `on_token` with each new id.
   std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token = {});
   /// Logits [tokens, valid vocabulary] of a text, in float on the host.

@@ -10,7 +10,8 @@ class HfDir;
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come
 /// in one Error(checkpoint) with both names and shapes. Reads no values. Tensors of parameters that
 /// are in the model's table and not in `parameters` count as used: a pipeline rank reads only a
-/// part.
+/// part. So do those of Model::hf_unused() and what some exports add to the weights: buffers, such
+/// as .rotary_emb.inv_freq, and the second copy of a tied head.
 MT_API void require_hf_fit(const HfDir& source, const Model& model, ParamList& parameters);
 
 /// Fills masters and values of `parameters` from the folder. Throws what require_hf_fit throws, and

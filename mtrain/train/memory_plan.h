@@ -25,8 +25,9 @@ struct MemoryPlan {
   std::vector<StepRules> steps;         // of the built model, by pipeline rank
 };
 
-/// Plans a training step for rank 0 and for one rank of every other pipeline rank. Builds
-/// tokenizer, model and optimizer, so it throws their errors.
+/// Plans a training step for rank 0 and for one rank of every other pipeline rank, and an
+/// evaluation if its micro-batches are larger. Builds tokenizer, model and optimizer, so it throws
+/// their errors.
 MT_API MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins);
 /// The same, and throws Error(config) if less memory is free. The message states the need by use
 /// and the settings that lower it.

@@ -77,7 +77,8 @@ class MT_API Observer {
   virtual void on_eval(const EvalMetrics&) {}
   /// A message for the user ("checkpoint of step 50 written in 0.1 s").
   virtual void on_event(const std::string&) {}
-  /// Training ended after this many steps, regularly or by a signal.
+  /// Training ended after this many steps: all are done, train.max_minutes are over, or a signal or
+  /// a caller asked it to stop. Not called when an error ends it.
   virtual void on_end(int64_t /*step*/) {}
 };
 

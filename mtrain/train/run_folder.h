@@ -35,6 +35,7 @@ class MT_API NewRunFolders {
   ~NewRunFolders();
   NewRunFolders(const NewRunFolders&) = delete;
   NewRunFolders& operator=(const NewRunFolders&) = delete;
+  /// Call it when the run has begun: from then on nothing is removed.
   void keep();
   /// Removes those that are not kept; also call it before the process ends without unwinding. Safe
   /// from any thread.

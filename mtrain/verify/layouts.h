@@ -34,8 +34,10 @@ struct LayoutVerdict {
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;             // disturbed runs of one rank, to measure the bound
-  std::function<bool()> stop;     // called before every step; true ends the verification with Error
+  int64_t probes = 3;  // disturbed runs of one rank, to measure the bound
+  /// Called before every step; true ends the run that is in progress. reference() then throws
+  /// Error(usage); verify() returns a verdict of an incomplete run, which the caller must discard.
+  std::function<bool()> stop;
   Communicator* world = nullptr;  // ranks as processes, each with its own verifier; null: threads
 };
 

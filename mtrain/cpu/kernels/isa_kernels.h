@@ -24,8 +24,8 @@ constexpr bool is_absent(std::string_view entry) {
 MT_KERNELS(MT_DECLARE)
 #undef MT_DECLARE
 
-/// KernelTable::gemm for one matrix, with this level's own kernel: every type and layout. REQUIRES:
-/// batch is 1; m, n and k are positive. Shapes: GemmArgs.
+/// KernelTable::gemm for one matrix, with this level's own kernel: fp32, bf16 and fp16 in every
+/// layout. REQUIRES: batch is 1; m, n and k are positive. Shapes: GemmArgs.
 void packed_gemm(Stream&, const GemmArgs&);
 
 /// Fills the entries that this level has a function for.
