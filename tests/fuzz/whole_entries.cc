@@ -4,13 +4,13 @@
 
 #include <fstream>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/recipe.h"
-#include "roots.h"
 #include "tests/fuzz/entries.h"
 #include "tests/fuzz/want.h"
 
@@ -18,7 +18,7 @@ namespace mtrain::fuzz {
 namespace {
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({testing::build_root() / "lib/mtrain/plugins"});
+  static const PluginHost kHost = testing::built_plugins();
   return kHost;
 }
 

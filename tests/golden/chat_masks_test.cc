@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "../unit/finetune/byte_tokenizer.h"
+#include "built_plugins.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/finetune/chat_tokens.h"
@@ -200,7 +201,7 @@ TEST_CASE(
     MESSAGE("not checked: there are no tokenizers in " << shared().string());
     return;
   }
-  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
+  PluginHost plugins = testing::built_plugins();
   auto tokenizer_of = [&](const char* folder) {
     Node settings = Node::map();
     settings.set("path", Node::string((shared() / "tokenizers" / folder).string()));

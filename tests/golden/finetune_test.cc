@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "built_plugins.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/record_format.h"
@@ -49,7 +50,7 @@ TEST_CASE("records become the tokens and labels that TRL makes of them") {
   }
   const fs::path here = testing::source_root() / "tests/golden/finetune";
   const Json golden = Json::parse(std::ifstream(here / "golden.json"));
-  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
+  PluginHost plugins = testing::built_plugins();
   int records = 0;
   for (const auto& set : golden.at("sets")) {
     CAPTURE(set.at("name").get<std::string>());

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "built_plugins.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/recipe.h"
 #include "roots.h"
@@ -21,7 +22,7 @@ using Json = nlohmann::ordered_json;
 inline fs::path here() { return source_root() / "tests/golden"; }
 
 inline PluginHost& plugins() {
-  static PluginHost host({build_root() / "lib/mtrain/plugins"});
+  static PluginHost host = built_plugins();
   return host;
 }
 

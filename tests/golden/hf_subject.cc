@@ -4,12 +4,12 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/train/hf_import.h"
-#include "roots.h"
 
 namespace mtrain::golden {
 namespace {
@@ -59,7 +59,7 @@ std::string backend_under_test() {
 }
 
 Subject::Subject(const fs::path& folder, SubjectOptions options) {
-  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
+  PluginHost plugins = testing::built_plugins();
   backend_ = make_backend(plugins);
   ctx_ = std::make_unique<ExecutionContext>(*backend_);
   HfDir source(folder);

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/recipe/recipe.h"
-#include "roots.h"
 
 namespace mtrain::testing {
 
@@ -44,7 +44,7 @@ inline const Subject& subject_named(std::string_view name) {
 }
 
 inline PluginHost& plugins() {
-  static PluginHost host({build_root() / "lib/mtrain/plugins"});
+  static PluginHost host = built_plugins();
   return host;
 }
 

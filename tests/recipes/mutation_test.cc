@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
@@ -26,7 +27,7 @@ std::string slurp(const fs::path& file) {
 }
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({testing::build_root() / "lib" / "mtrain" / "plugins"});
+  static const PluginHost kHost = testing::built_plugins();
   return kHost;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/recipe/recipe.h"
 #include "roots.h"
@@ -23,8 +24,7 @@ Recipe read(const std::string& body, std::vector<OverrideText> overrides = {},
       .cluster = std::move(cluster)};
   fs::path before = fs::current_path();
   fs::current_path(testing::source_root());  // whose recipes/ is searched
-  Recipe out =
-      read_recipe(request, PluginHost({testing::build_root() / "lib" / "mtrain" / "plugins"}));
+  Recipe out = read_recipe(request, testing::built_plugins());
   fs::current_path(before);
   return out;
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "built_plugins.h"
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/recipe.h"
 #include "roots.h"
@@ -13,9 +14,7 @@ using namespace mtrain;
 
 namespace {
 
-SchemaCatalog catalog() {
-  return schema_catalog(PluginHost({testing::build_root() / "lib" / "mtrain" / "plugins"}));
-}
+SchemaCatalog catalog() { return schema_catalog(testing::built_plugins()); }
 
 }  // namespace
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <set>
 
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/recipe.h"
 #include "recipes/rule_cases.h"
-#include "roots.h"
 #include "unit/data/data_files.h"
 
 using namespace mtrain;
@@ -45,7 +45,7 @@ std::vector<RuleCase> rule_cases() {
 }
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({testing::build_root() / "lib" / "mtrain" / "plugins"});
+  static const PluginHost kHost = testing::built_plugins();
   return kHost;
 }
 

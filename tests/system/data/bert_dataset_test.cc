@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
@@ -12,7 +13,6 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -58,7 +58,7 @@ std::vector<std::vector<int32_t>> documents(int count) {
 }
 
 struct Place {
-  Place() : host({build_root() / "lib/mtrain/plugins"}) {
+  Place() : host(built_plugins()) {
     put(scratch / "tokenizer.json", word_piece_file());
     TokenizerContext context{.base_directory = scratch.path()};
     pieces = host.make<Tokenizer>("hf", parse_yaml("path: tokenizer.json"), context);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
@@ -14,7 +15,6 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -23,7 +23,7 @@ namespace {
 
 class Plugins {
  public:
-  Plugins() : host_({build_root() / "lib/mtrain/plugins"}) {
+  Plugins() : host_(built_plugins()) {
     TokenizerContext context;
     byte = host_.make<Tokenizer>("byte", Node::map(), context);
   }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/config/yaml_load.h"
@@ -98,7 +99,7 @@ void compare(const SampleSource& source, size_t seq, const Json& want) {
 TEST_CASE("the samples of random configurations are those of Megatron-core") {
   const Json golden =
       Json::parse(read_file(source_root() / "tests/golden/megatron_core/golden.json"));
-  PluginHost host({build_root() / "lib/mtrain/plugins"});
+  PluginHost host = built_plugins();
   const Numbers tokenizer;
   REQUIRE(golden["cases"].size() >= 20);
   size_t compared = 0;

@@ -5,12 +5,12 @@
 #include <sstream>
 
 #include "../cli/shell.h"
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -19,7 +19,7 @@ namespace {
 
 class Datasets {
  public:
-  Datasets() : host_({build_root() / "lib/mtrain/plugins"}) {
+  Datasets() : host_(built_plugins()) {
     TokenizerContext context;
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
     wide_ = host_.make<Tokenizer>("byte", parse_yaml("extra_ids: 3"), context);

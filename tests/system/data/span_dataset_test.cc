@@ -8,13 +8,13 @@
 #include <sstream>
 
 #include "../cli/shell.h"
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -25,7 +25,7 @@ constexpr int32_t kEod = 256, kLastExtra = 257 + 99;
 
 class Spans {
  public:
-  Spans() : host_({build_root() / "lib/mtrain/plugins"}) {
+  Spans() : host_(built_plugins()) {
     byte = tokenizer("byte", "extra_ids: 100");
     write("x", 60, 50, 0);
     write("y", 60, 50, 100);

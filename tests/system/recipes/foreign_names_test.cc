@@ -8,10 +8,10 @@
 #include <set>
 
 #include "../process.h"
+#include "built_plugins.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
-#include "roots.h"
 
 using namespace mtrain;
 using testing::has;
@@ -19,8 +19,7 @@ using testing::has;
 namespace {
 
 const SchemaCatalog& catalog() {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   return catalog;
 }
 

@@ -2,10 +2,10 @@
 // understood, or answered with ours.
 #include <doctest/doctest.h>
 
+#include "built_plugins.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
-#include "roots.h"
 
 using namespace mtrain;
 
@@ -145,8 +145,7 @@ std::string answer(const Report& report, const std::string& theirs) {
 }
 
 std::string meant_by(const std::string& theirs, const std::string& type) {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   // Only what must be said, so that no setting is said twice.
   ConfigRequest request{.recipe = "r.yaml",
                         .text = cat("model: {type: ", type, "}\ntokenizer: hf\ndataset: mock\n"),

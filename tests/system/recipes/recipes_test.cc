@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "built_plugins.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
@@ -19,7 +20,7 @@ namespace {
 const fs::path kRecipes = testing::source_root() / "recipes";
 
 const PluginHost& plugins() {
-  static const PluginHost host({testing::build_root() / "lib/mtrain/plugins"});
+  static const PluginHost host = testing::built_plugins();
   return host;
 }
 

@@ -4,12 +4,12 @@
 
 #include <set>
 
+#include "built_plugins.h"
 #include "has.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/meant_values.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
-#include "roots.h"
 
 using namespace mtrain;
 using testing::has;
@@ -23,8 +23,7 @@ constexpr const char* kRest =
     "tokenizer: byte\n";
 
 Report report_of(const std::string& text) {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   Report report;
   ConfigContainer::load({.recipe = "r.yaml", .text = text}, catalog, report);
   return report;
@@ -174,8 +173,7 @@ TEST_CASE("anchors work, the merge key does not") {
 
 TEST_CASE(
     "on the command line, a text may hold commas, and a list for a text is answered with it") {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   const std::string recipe =
       "model: {type: llama}\ndataset: {type: gpt, path: x}\ntokenizer: byte\ntrain: {steps: 1}\n";
   auto load = [&](const std::string& override, Report& report) {
@@ -247,8 +245,7 @@ TEST_CASE("files that are no recipes") {
 }
 
 TEST_CASE("choices by the names that other trainers have for them") {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   std::set<std::string> ours;  // all choices and all names of components
   for (const Schema& section : catalog.sections())
     for (const Schema* owner : catalog.all_owners(section.name))
@@ -278,8 +275,7 @@ TEST_CASE("choices by the names that other trainers have for them") {
 }
 
 TEST_CASE("an option of a group, given as a recipe") {
-  static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog = schema_catalog(testing::built_plugins());
   Report report;
   ConfigContainer::load(
       {.recipe = "recipes/optimizer/fast.yaml", .text = "type: adamw\nlr: 1e-3\n"}, catalog,

@@ -3,11 +3,11 @@
 
 #include <tuple>
 
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -16,7 +16,7 @@ namespace {
 
 class Fixture {
  public:
-  Fixture() : host_({build_root() / "lib/mtrain/plugins"}) {}
+  Fixture() : host_(built_plugins()) {}
   std::unique_ptr<Tokenizer> open(const std::string& plugin, const std::string& file) {
     Node settings = Node::map();
     settings.set("path", Node::string(file));
@@ -193,7 +193,7 @@ TEST_CASE("files of another tokenizer are refused with the name of the plugin th
 }
 
 TEST_CASE("the null tokenizer reads ids") {
-  PluginHost host({build_root() / "lib/mtrain/plugins"});
+  PluginHost host = built_plugins();
   Node settings = Node::map();
   settings.set("vocab_size", Node::integer(100));
   TokenizerContext context;

@@ -6,12 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "built_plugins.h"
 #include "data_files.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "roots.h"
 
 using namespace mtrain;
 using nlohmann::json;
@@ -29,8 +29,6 @@ std::unique_ptr<Tokenizer> open(PluginHost& host, const std::string& plugin, con
   TokenizerContext context{fs::current_path()};
   return host.make<Tokenizer>(plugin, settings, context);
 }
-
-PluginHost host() { return PluginHost({testing::build_root() / "lib/mtrain/plugins"}); }
 
 /// Code points before each byte.
 std::vector<int64_t> code_points(const std::string& text) {
@@ -81,7 +79,7 @@ void compare(const Tokenizer& tokenizer, const json& line) {
 void check_all(const std::vector<Case>& cases) {
   auto root = shared();
   if (!root) return;
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   for (const auto& c : cases) {
     INFO(c.vectors);
     auto tokenizer = open(plugins, c.plugin, *root / "tokenizers" / c.path);
@@ -138,7 +136,7 @@ TEST_CASE("a unigram's scores are read as the Hugging Face library reads them") 
                R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0],
                    ["_", -2.0122928619384766], ["-", -5.129043102264404],
                    ["---", -12.130167007446289]]}})");
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   auto tokenizer = open(plugins, "hf", scratch / "t.json");
   CHECK(tokenizer->encode("_-------") == std::vector<int32_t>{1, 3, 3, 2});
   CHECK(tokenizer->encode("_----------") == std::vector<int32_t>{1, 3, 3, 2, 3});
@@ -160,7 +158,7 @@ TEST_CASE("the other files of byte-level tokenizers say the same as tokenizer.js
 TEST_CASE("llama.cpp's cases") {
   auto root = shared();
   if (!root) return;
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   const fs::path tokenizers = *root / "tokenizers", vectors = *root / "vectors/llamacpp";
   check_llamacpp(*open(plugins, "hf", tokenizers / "gpt2.tokenizer.json"),
                  vectors / "ggml-vocab-gpt-2.gguf");
@@ -176,7 +174,7 @@ TEST_CASE("llama.cpp's cases") {
 TEST_CASE("questions of SQuAD as BERT splits them") {
   auto root = shared();
   if (!root) return;
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   auto bert = open(plugins, "hf", *root / "tokenizers/bert.tokenizer.json");
   std::ifstream words_in(*root / "vectors/swift/basic_tokenized_questions.json"),
       ids_in(*root / "vectors/swift/tokenized_questions.json");
@@ -193,7 +191,7 @@ TEST_CASE("questions of SQuAD as BERT splits them") {
 TEST_CASE("the text of special tokens is text, unless asked for") {
   auto root = shared();
   if (!root) return;
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   const fs::path tokenizers = *root / "tokenizers";
   for (auto [file, mark, id] :
        {std::tuple{"gpt2.tokenizer.json", "<|endoftext|>", 50256},
@@ -225,7 +223,7 @@ TEST_CASE("the text of special tokens is text, unless asked for") {
 TEST_CASE("threads give what one thread gives, and bytes that are no UTF-8 come back") {
   auto root = shared();
   if (!root) return;
-  PluginHost plugins = host();
+  PluginHost plugins = testing::built_plugins();
   auto tokenizer = open(plugins, "hf", *root / "tokenizers/llama3");
   std::ifstream in(*root / "text/tinyshakespeare.txt", std::ios::binary);
   const std::string all(std::istreambuf_iterator<char>(in), {});
