@@ -435,7 +435,7 @@ void ConfigContainer::apply_shares(std::string_view of) {
   }
 }
 
-void ConfigContainer::settle(std::string_view path, Node value, std::string_view instead_of) {
+void ConfigContainer::resolve(std::string_view path, Node value, std::string_view instead_of) {
   size_t dot = path.find('.');
   auto part = parts_.find(path.substr(0, dot));
   MT_CHECK(dot != std::string_view::npos && part != parts_.end() &&

@@ -87,7 +87,7 @@ class MT_API ConfigContainer {
   /// becomes its history. Removes `instead_of`, the setting's alternative (Field::alternative), and
   /// recomputes the settings that are percentages of it. REQUIRES: `path` is in the core part of a
   /// section, and `value` is valid for it.
-  void settle(std::string_view path, Node value, std::string_view instead_of = {});
+  void resolve(std::string_view path, Node value, std::string_view instead_of = {});
 
   /// Replaces the value of a setting of the core or of a component by an equivalent one, such as a
   /// relative path by an absolute path. The value brings its own location and history.

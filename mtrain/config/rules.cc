@@ -153,9 +153,9 @@ class Values {
 };
 
 /// Searches values for a setting that satisfy a rule and break no other one.
-class Mender {
+class FixSearch {
  public:
-  Mender(const RuleBook& book, const RuleInput& input, Values& values)
+  FixSearch(const RuleBook& book, const RuleInput& input, Values& values)
       : book_(book), input_(input), values_(values) {
     for (const auto& rule : book.rules())
       if (violates(rule)) broken_.push_back(&rule);
@@ -168,13 +168,13 @@ class Mender {
     if (rule.unused)
       if (std::string fix = reset(rule, values_.own(rule.path)); !fix.empty())
         given.push_back(std::move(fix));
-    for (const auto& part : split(rule.mend, ';')) {
-      std::string_view mend = trim(part);
-      size_t equals = mend.find('=');
-      const std::string path = values_.own(std::string(mend.substr(0, equals)));
+    for (const auto& part : split(rule.fix, ';')) {
+      std::string_view candidate = trim(part);
+      size_t equals = candidate.find('=');
+      const std::string path = values_.own(std::string(candidate.substr(0, equals)));
       std::string fix = equals == std::string_view::npos
                             ? searched(rule, path)
-                            : computed(rule, path, mend.substr(equals + 1));
+                            : computed(rule, path, candidate.substr(equals + 1));
       if (fix.empty()) continue;
       const Node* node = values_.setting(path);
       const bool typed =
@@ -193,9 +193,9 @@ class Mender {
   std::string reset(const Rule& rule, const std::string& path) {
     const FieldSpec* field = input_.field(path);
     values_.try_value(path, expression_value(default_value(*field, "")));
-    const bool mends = !violates(rule) && !breaks_another();
+    const bool candidates = !violates(rule) && !breaks_another();
     values_.end_trial();
-    return mends ? cat(path, "=", field->default_value) : "";
+    return candidates ? cat(path, "=", field->default_value) : "";
   }
 
   std::string computed(const Rule& rule, const std::string& path, std::string_view expression) {
@@ -204,9 +204,9 @@ class Mender {
     if (!value) return "";
     if (double* number = std::get_if<double>(&*value)) *number = rounded(*number);
     values_.try_value(path, *value);
-    bool mends = !violates(rule) && !breaks_another();
+    bool candidates = !violates(rule) && !breaks_another();
     values_.end_trial();
-    return mends ? cat(path, "=", to_text(*value)) : "";
+    return candidates ? cat(path, "=", to_text(*value)) : "";
   }
 
   /// Rounds to four digits, to avoid suggestions such as 1.0000000000000002e-06.
@@ -216,20 +216,20 @@ class Mender {
   std::string searched(const Rule& rule, const std::string& path) {
     std::vector<const Rule*> all = {&rule};
     for (const Rule* other : broken_)
-      if (other != &rule && may_be_mended_by(*other, path)) all.push_back(other);
-    std::string fix = all.size() > 1 ? values_that_mend(all, path) : "";
-    return fix.empty() ? values_that_mend({&rule}, path) : fix;
+      if (other != &rule && may_be_fixed_by(*other, path)) all.push_back(other);
+    std::string fix = all.size() > 1 ? values_that_satisfy(all, path) : "";
+    return fix.empty() ? values_that_satisfy({&rule}, path) : fix;
   }
 
-  bool may_be_mended_by(const Rule& rule, std::string_view path) const {
-    std::vector<std::string> mends = split(rule.mend, ';');
+  bool may_be_fixed_by(const Rule& rule, std::string_view path) const {
+    std::vector<std::string> candidates = split(rule.fix, ';');
     return rule.severity == Severity::error &&
-           std::any_of(mends.begin(), mends.end(), [&](const std::string& mend) {
-             return values_.own(std::string(trim(mend))) == path;
+           std::any_of(candidates.begin(), candidates.end(), [&](const std::string& candidate) {
+             return values_.own(std::string(trim(candidate))) == path;
            });
   }
 
-  std::string values_that_mend(const std::vector<const Rule*>& rules, const std::string& path) {
+  std::string values_that_satisfy(const std::vector<const Rule*>& rules, const std::string& path) {
     const FieldSpec* field = input_.field(path);
     auto now = field ? value_now(path) : std::nullopt;
     if (!now) return "";
@@ -237,9 +237,10 @@ class Mender {
     int trials = 0;
     auto offer = [&](ExpressionValue value) {
       values_.try_value(path, value);
-      const bool mends = std::none_of(rules.begin(), rules.end(),
-                                      [&](const Rule* rule) { return violates(*rule); });
-      if (mends && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
+      const bool candidates = std::none_of(rules.begin(), rules.end(),
+                                           [&](const Rule* rule) { return violates(*rule); });
+      if (candidates && ++trials <= kMaxTrials && !breaks_another())
+        good.push_back(std::move(value));
       values_.end_trial();
     };
     const auto* whole = std::get_if<int64_t>(&*now);
@@ -356,7 +357,7 @@ std::vector<std::string> origins(const Rule& rule, const Values& values) {
 
 void RuleBook::check(const RuleInput& input, Report& report) const {
   Values values(input, definitions_);
-  std::optional<Mender> mender;
+  std::optional<FixSearch> search;
   for (const auto& rule : rules_) {
     try {
       if (!values.violates(rule)) continue;
@@ -364,8 +365,8 @@ void RuleBook::check(const RuleInput& input, Report& report) const {
       const Node* node = values.setting(path);
       std::string fix;
       if (input.fixes) {
-        if (!mender) mender.emplace(*this, input, values);
-        fix = mender->fix_for(rule);
+        if (!search) search.emplace(*this, input, values);
+        fix = search->fix_for(rule);
       }
       auto notes = origins(rule, values);
       std::string says = rule.unused ? without_effect(rule, values) : filled(rule.says, values);

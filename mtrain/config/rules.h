@@ -31,7 +31,7 @@ struct Rule {
   /// Possible fixes, separated by "; ": "dist.tp" (a search finds values) or
   /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Only fixes that satisfy
   /// this rule and break no other one are offered.
-  const char* mend;
+  const char* fix;
   Severity severity = Severity::error;
   /// A rule about a setting without effect: `must` is the condition under which the setting at
   /// `path` has one. Violated where the setting is given with another value than its default and

@@ -68,7 +68,7 @@ class SectionReader {
           .error("wrong-type", options_.path, section.loc(),
                  cat("wanted a map of settings, got ", describe(section.kind())))
           .fix(map_instead_of(section));
-    settle_alternatives();
+    resolve_alternatives();
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
@@ -234,7 +234,7 @@ class SectionReader {
 
   /// Of two settings that are alternatives, the one that was merged later wins; both in one source
   /// are a fault.
-  void settle_alternatives() {
+  void resolve_alternatives() {
     for (auto& [path, slot] : slots_) {
       const std::string& other = slot.owners.front().spec->alternative;
       auto found = slots_.find(other);

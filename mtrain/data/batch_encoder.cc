@@ -40,15 +40,15 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
   std::string_view line = batch.text(item);
   bool found = json_.read_fast(line);
   if (!found) {
-    const bool mend = options_.on_bad == OnBad::replace;
+    const bool repair = options_.on_bad == OnBad::replace;
     size_t at = 0;
     if (!valid_utf8(line, &at)) {
-      bad.push_back({item.line, mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
+      bad.push_back({item.line, repair, cat("is not valid UTF-8 at byte ", at, " of the line"),
                      "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
-      if (!mend) return false;
+      if (!repair) return false;
       line = repaired_ = repair_utf8(line);
     }
-    if (mend && repair_surrogates(line, escaped_)) {
+    if (repair && repair_surrogates(line, escaped_)) {
       bad.push_back({item.line, true, "has half a surrogate pair", ""});
       line = escaped_;
     }

@@ -19,7 +19,7 @@ constexpr size_t kFetchAhead = 24;  // documents
 struct Plan {
   int64_t num_epochs = 1, num_samples = 0;
   int64_t samples_before_last_epoch = 0;
-  bool last_epoch_apart = false;
+  bool separate_last_epoch = false;
 };
 
 [[noreturn]] void too_many(std::string_view what, int64_t num_samples) {
@@ -50,7 +50,7 @@ Plan plan_epochs(int64_t num_documents, int64_t tokens_per_epoch, const GptIndex
     plan.samples_before_last_epoch = ((plan.num_epochs - 1) * tokens_per_epoch - extra) / seq;
     const int64_t from_last = config.num_samples - plan.samples_before_last_epoch;
     const int64_t per_epoch = (tokens_per_epoch - extra) / seq;
-    plan.last_epoch_apart =
+    plan.separate_last_epoch =
         from_last < static_cast<int64_t>(kSeparateBelow * static_cast<double>(per_epoch));
   }
   return plan;
@@ -126,12 +126,12 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first,
   }
   Plan plan = plan_epochs(count, index.tokens_per_epoch, config);
   index.num_epochs = plan.num_epochs;
-  index.last_epoch_apart = plan.last_epoch_apart;
+  index.separate_last_epoch = plan.separate_last_epoch;
 
   NumpyRandom random(config.seed);
   index.documents.reserve(static_cast<size_t>(count * plan.num_epochs));
-  append_epochs(index.documents, count, plan.num_epochs - plan.last_epoch_apart, random);
-  if (plan.last_epoch_apart) append_epochs(index.documents, count, 1, random);
+  append_epochs(index.documents, count, plan.num_epochs - plan.separate_last_epoch, random);
+  if (plan.separate_last_epoch) append_epochs(index.documents, count, 1, random);
 
   index.samples =
       build_sample_index(lengths, index.documents, plan.num_epochs, index.tokens_per_epoch, config);
@@ -140,7 +140,7 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first,
   std::iota(index.shuffle.begin(), index.shuffle.end(), 0u);
   auto all = std::span(index.shuffle);
   auto together =
-      plan.last_epoch_apart ? static_cast<size_t>(plan.samples_before_last_epoch) : all.size();
+      plan.separate_last_epoch ? static_cast<size_t>(plan.samples_before_last_epoch) : all.size();
   random.shuffle(all.first(together));
   if (together < all.size()) random.shuffle(all.subspan(together));
 

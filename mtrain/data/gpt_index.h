@@ -41,7 +41,7 @@ struct GptIndex {
   int64_t num_epochs = 0, tokens_per_epoch = 0;
   /// true when less than 80 % of the last epoch is used: it is shuffled separately, after the
   /// others
-  bool last_epoch_apart = false;
+  bool separate_last_epoch = false;
 };
 
 /// `lengths`: the tokens of each sequence of the split; `first`: the index of its first sequence in

@@ -47,7 +47,7 @@ void GptSource::get(int64_t index, Sample& out) const {
 
 std::string GptSource::order() const {
   return cat(counted(index_.num_epochs, "epoch"),
-             index_.last_epoch_apart ? ", the last one shuffled by itself" : "");
+             index_.separate_last_epoch ? ", the last one shuffled by itself" : "");
 }
 
 /// Writes the first seq_length tokens to out.tokens (fills the rest with -1) and the next token to

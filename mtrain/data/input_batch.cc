@@ -196,12 +196,12 @@ class BatchReader::Text final : public BatchReader::Source {
   bool accept(std::string_view& line, InputBatch& batch) {
     size_t at = 0;
     if (valid_utf8(line, &at)) return true;
-    const bool mend = options_.on_bad == OnBad::replace;
+    const bool repair = options_.on_bad == OnBad::replace;
     batch.bad.push_back(
-        {reader_.line_number(), mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
+        {reader_.line_number(), repair, cat("is not valid UTF-8 at byte ", at, " of the line"),
          "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
-    if (mend) line = repaired_ = repair_utf8(line);
-    return mend;
+    if (repair) line = repaired_ = repair_utf8(line);
+    return repair;
   }
 
   bool ends_before_line(size_t size, bool gap) const {

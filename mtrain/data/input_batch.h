@@ -14,7 +14,7 @@ namespace mtrain {
 /// A broken line: skipped or repaired, or, when the policy is to stop, the end of the work.
 struct BadLine {
   int64_t line = 0;
-  bool mended = false;  // repaired (OnBad::replace)
+  bool repaired = false;  // repaired (OnBad::replace)
   std::string fault, hint;
 };
 

@@ -169,9 +169,9 @@ class Preparation {
 
   void count(const EncodedBatch& batch, const BadLine& bad) {
     std::string place = cat(batch.source, ":", bad.line, ": ");
-    if (!bad.mended && options_.on_bad != OnBad::skip)
+    if (!bad.repaired && options_.on_bad != OnBad::skip)
       throw Error(ErrorClass::data, place + bad.fault, bad.hint);
-    ++(bad.mended ? report_.replaced : report_.skipped);
+    ++(bad.repaired ? report_.replaced : report_.skipped);
     if (report_.bad.size() < kMostBadReported) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
                   cat(place, "more than ", counted(options_.max_bad, "invalid line"), "; this one ",

@@ -61,7 +61,7 @@ struct Product {  // y = whole · wᵀ + b
     }
     int n = passage->size();
     for (int step = 0; step < n; ++step) {  // its own shard is there already
-      int rank = circle(passage->me(), step, n);
+      int rank = ring_index(passage->me(), step, n);
       passage->arrival->wait(rank);
       linear_forward(ctx, rows_of_rank(x, rank, n), w, b, {}, rows_of_rank(y, rank, n));
     }
@@ -87,7 +87,7 @@ struct Product {  // y = whole · wᵀ + b
     int n = passage->size(), me = passage->me();
     passage->departure.emplace(ctx, *passage->axis, rows_of_rank(dx, me, n).shape(), dx.dtype());
     for (int step = 1; step <= n; ++step) {  // its own shard last: no other rank waits for it
-      int rank = circle(me, step, n);
+      int rank = ring_index(me, step, n);
       Tensor piece = rows_of_rank(dx, rank, n);
       linear_input_gradient(ctx, rows_of_rank(dy, rank, n), w, piece, accumulate);
       if (rank != me) passage->departure->send(rank, piece);
@@ -112,7 +112,7 @@ struct Scattered {  // y = this rank's shard of the sum over ranks of x · wᵀ
     PiecewiseReduceScatter out(ctx, *axis, piece, x.dtype());
     Tensor own;
     for (int step = 1; step <= n; ++step) {
-      int rank = circle(me, step, n);
+      int rank = ring_index(me, step, n);
       Tensor y = ctx.empty(piece, x.dtype());
       linear_forward(ctx, rows_of_rank(x, rank, n), w, {}, {}, y);
       if (rank != me)
@@ -130,7 +130,7 @@ struct Scattered {  // y = this rank's shard of the sum over ranks of x · wᵀ
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
       for (int step = 0; step < n; ++step) {
-        int rank = circle(axis->index(), step, n);
+        int rank = ring_index(axis->index(), step, n);
         in.wait(rank);
         linear_input_gradient(ctx, rows_of_rank(whole, rank, n), w, rows_of_rank(dx, rank, n),
                               accumulate);

@@ -24,11 +24,11 @@ PiecewiseAllGather::PiecewiseAllGather(ExecutionContext& ctx, const Axis& axis, 
   ctx.copy(own, mine);
   if (!ctx.backend().computes()) return;
   for (int step = 1; step < n; ++step) {  // from the rank `step` after; sends go `step` before
-    int from = circle(me, step, n);
+    int from = ring_index(me, step, n);
     come_[static_cast<size_t>(from)] = axis.comm().start_recv(rows_of_rank(whole, from, n), from);
   }
   for (int step = 1; step < n; ++step) {
-    int to = circle(me, n - step, n);
+    int to = ring_index(me, n - step, n);
     gone_[static_cast<size_t>(to)] = axis.comm().start_send(own, to);
   }
 }
@@ -52,7 +52,7 @@ PiecewiseReduceScatter::PiecewiseReduceScatter(ExecutionContext& ctx, const Axis
       come_(summands_.size()),
       gone_(summands_.size()) {
   for (int step = 1; step < axis.size(); ++step) {
-    int from = circle(axis.index(), axis.size() - step, axis.size());
+    int from = ring_index(axis.index(), axis.size() - step, axis.size());
     auto at = static_cast<size_t>(from);
     summands_[at] = ctx.empty(piece, dtype);
     if (ctx.backend().computes()) come_[at] = axis.comm().start_recv(summands_[at], from);

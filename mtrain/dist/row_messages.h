@@ -12,7 +12,7 @@ namespace mtrain {
 
 /// The rank `step` places after `first` in the ring of all ranks: the order in which ranks process
 /// shards.
-inline int circle(int first, int step, int size) { return (first + step) % size; }
+inline int ring_index(int first, int step, int size) { return (first + step) % size; }
 
 /// Rows [rank * rows, (rank + 1) * rows) of `whole`, as a view.
 inline Tensor rows_of_rank(const Tensor& whole, int rank, int size) {

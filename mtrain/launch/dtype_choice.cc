@@ -69,7 +69,7 @@ void settle(Recipe& recipe, const DtypeChoice& choice) {
   recipe.dtype_reason = choice.reason;
   auto source = std::make_shared<Source>(SourceKind::built_in, cat(kSourcePrefix, choice.reason),
                                          choice.dtype);
-  recipe.config.settle(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
+  recipe.config.resolve(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
 }
 
 bool is_auto(const Recipe& recipe) {
@@ -102,11 +102,11 @@ DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins) {
   return {kept, "the dtype in which this run began", kept_note(kept, here.dtype)};
 }
 
-void settle_dtype(Recipe& recipe, PluginHost& plugins) {
+void resolve_dtype(Recipe& recipe, PluginHost& plugins) {
   if (is_auto(recipe)) settle(recipe, choose_and_log(recipe, plugins));
 }
 
-void settle_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
+void resolve_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
   if (!is_auto(recipe)) return;
   DtypeChoice choice;
   if (ranks.rank() == 0) choice = choose_and_log(recipe, plugins);

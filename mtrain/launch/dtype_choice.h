@@ -25,9 +25,9 @@ MT_API DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins);
 
 /// If the recipe has auto: stores the chosen type in its settings and its configuration, and logs
 /// the note.
-MT_API void settle_dtype(Recipe& recipe, PluginHost& plugins);
+MT_API void resolve_dtype(Recipe& recipe, PluginHost& plugins);
 /// Collective: the same with rank 0's choice on all ranks; only rank 0 queries the backend.
-MT_API void settle_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
+MT_API void resolve_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
 
 /// For the recipe of a saved run: logs one line when auto chose its type at the start of that run
 /// and would choose another type on this machine.

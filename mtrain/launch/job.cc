@@ -95,8 +95,8 @@ void run_launched(Recipe& recipe, PluginHost& plugins,
                   cat("the ranks of this job differ:", differences),
                   "start all ranks with the same command line, and give them the same files and "
                   "the same installation of mtrain");
-    settle_dtype(recipe, plugins, *world);
-    settle_epochs(recipe, plugins, *world);
+    resolve_dtype(recipe, plugins, *world);
+    resolve_epochs(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
     if (reports && !is_reported_elsewhere(error))
@@ -120,8 +120,8 @@ void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Commu
   const DistSection& dist = recipe.settings.dist;
   if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank, before_exit);
   require_no_launcher();
-  settle_dtype(recipe, plugins);
-  settle_epochs(recipe, plugins);
+  resolve_dtype(recipe, plugins);
+  resolve_epochs(recipe, plugins);
   if (dist.nproc == 1) return rank(*make_self_communicator());
   run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist, before_exit));
 }

@@ -123,7 +123,7 @@ ReplicaGroup RankMesh::dense_group() const {
 // Groups the first and the last stage if both hold the tied embedding.
 void RankMesh::group_embedding_stages() {
   const Axis& pp = dense_["pp"];
-  if (!pipeline_.ends_apart()) return;
+  if (!pipeline_.splits_embedding_and_head()) return;
   auto first = static_cast<int>(pipeline_.map.rank(0)),
        last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
   bool is_end = pp.index() == first || pp.index() == last;

@@ -204,7 +204,7 @@ void Interpreter::abandon(const Error& error) noexcept {
 /// Runs the action, or two overlapped ones; returns the number of actions.
 size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
-  if (is_compute(action.what)) link_.settle();
+  if (is_compute(action.what)) link_.await_receives();
   if (!action.overlapped) return run_with_steps(program, at, step), 1;
   MT_CHECK(at + 1 < program.size() && program[at + 1].what == ActionKind::backward, to_text(action),
            " is overlapped, but no backward follows it");

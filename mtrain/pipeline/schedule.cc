@@ -61,7 +61,7 @@ void add_reduces(Schedule& schedule) {
   }
 }
 
-Schedule with_late_weights(Schedule schedule) {
+Schedule with_weight_actions(Schedule schedule) {
   for (const Program& program : schedule)
     if (std::any_of(program.begin(), program.end(),
                     [](const Action& a) { return a.what == ActionKind::weight_grad; }))

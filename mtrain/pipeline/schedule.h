@@ -88,7 +88,7 @@ MT_API Schedule zb_v(const Plan& plan);
 MT_API Schedule combined(const Plan& plan);
 /// The schedule with W directly after the B of every micro-batch, so that the result of B is sent
 /// before W runs. A schedule that has W already is returned unchanged.
-MT_API Schedule with_late_weights(Schedule schedule);
+MT_API Schedule with_weight_actions(Schedule schedule);
 
 /// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v; or combined.
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);

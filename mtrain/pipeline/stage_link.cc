@@ -147,7 +147,7 @@ void StageLink::receive(const Action& action) {
     in.arrival.wait();
 }
 
-void StageLink::settle() {
+void StageLink::await_receives() {
   for (const TransferKey& key : std::exchange(batch_, {}))
     if (auto found = inbox_.find(key); found != inbox_.end()) found->second.arrival.wait();
 }

@@ -44,7 +44,7 @@ class MT_API StageLink {
   /// Returns the tensor that a stage needs: `what` is RecvX or RecvG. Waits for it.
   Tensor take(const Action& what);
   /// Called before a compute action: waits for the preceding batch of receives.
-  void settle();
+  void await_receives();
   /// The next transfers may have other shapes than before. All ranks of the pipeline must call it
   /// between the same two programs.
   void forget_shapes() { sent_specs_.clear(), received_specs_.clear(); }

@@ -76,9 +76,9 @@ void log_steps(const Recipe& recipe) {
   }
 }
 
-void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
+void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
   Location where = recipe.config.root().find(kEpochs)->loc();
-  recipe.config.settle(kSteps, Node::integer(steps).at_location(where), kEpochs);
+  recipe.config.resolve(kSteps, Node::integer(steps).at_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
   recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
   Report report;
@@ -113,16 +113,16 @@ void check_length(Recipe& recipe) {
       .fix(cat("leave ", kSteps, " out"));
 }
 
-void settle_epochs(Recipe& recipe, PluginHost& plugins) {
+void resolve_epochs(Recipe& recipe, PluginHost& plugins) {
   if (!counts_epochs(recipe)) return log_steps(recipe);
-  settle(recipe, count_and_log_steps(recipe, plugins), plugins);
+  resolve_steps(recipe, count_and_log_steps(recipe, plugins), plugins);
 }
 
-void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
+void resolve_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
   if (!counts_epochs(recipe)) return ranks.rank() == 0 ? log_steps(recipe) : void();
   int64_t steps = ranks.rank() == 0 ? count_and_log_steps(recipe, plugins) : 0;
   ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
-  settle(recipe, steps, plugins);
+  resolve_steps(recipe, steps, plugins);
 }
 
 }  // namespace mtrain

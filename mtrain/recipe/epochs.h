@@ -22,8 +22,8 @@ MT_API void check_length(Recipe& recipe);
 /// If the recipe sets train.epochs: opens its training data, computes the number of steps, stores
 /// it in settings and configuration, including shares of it such as scheduler.warmup_steps=5%, and
 /// checks the rules again. Throws Error(config) for data without a defined epoch.
-MT_API void settle_epochs(Recipe& recipe, PluginHost& plugins);
+MT_API void resolve_epochs(Recipe& recipe, PluginHost& plugins);
 /// Collective: the same with rank 0's result on all ranks; only rank 0 opens the data.
-MT_API void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
+MT_API void resolve_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
 
 }  // namespace mtrain

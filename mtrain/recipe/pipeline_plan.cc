@@ -112,14 +112,15 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
                 count = range.num_layers < 0 ? plan.layers : range.num_layers;
   StageParts parts;
   if (range.embedding) parts.push_back({.name = "embed"});
-  const bool own_table = range.head && !range.embedding && tied && plan.ends_apart() && count > 0;
+  const bool own_table =
+      range.head && !range.embedding && tied && plan.splits_embedding_and_head() && count > 0;
   if (own_table) parts.push_back({.name = "table", .computes = false});
   for (int64_t i = first; i < first + count; ++i)
     parts.push_back({.name = std::to_string(i),
                      .block = true,
                      .exchanges = experts && i >= dense && (i - dense + 1) % freq == 0});
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
-  if (range.head && tied && (own_table || !plan.ends_apart()))
+  if (range.head && tied && (own_table || !plan.splits_embedding_and_head()))
     parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};
   return parts;
 }
@@ -152,7 +153,7 @@ Program PipelinePlan::program(int64_t rank) const {
 
 Schedule PipelinePlan::make() const {
   Schedule made = make_schedule(name, plan);
-  if (late_weights) made = with_late_weights(std::move(made));
+  if (adds_weight_actions) made = with_weight_actions(std::move(made));
   return with_sharding_actions(std::move(made), sharding);
 }
 
@@ -274,7 +275,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   plan.transfers = {.variable_shapes = d.variable_seq_lengths,
                     .blocking = d.vp > 1 && !overlap.p2p,
                     .batched = overlap.batch_p2p};
-  plan.late_weights = d.pp > 1 && overlap.delay_wgrad;
+  plan.adds_weight_actions = d.pp > 1 && overlap.delay_wgrad;
   plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
   plan.late_heads = overlap.embedding_wgrad_limit;
   plan.sharding = {.resident_stages = d.resident_stages, .reduce_scatter = d.zero >= 2};

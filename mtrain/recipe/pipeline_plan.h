@@ -45,14 +45,14 @@ struct MT_API PipelinePlan {
   StepRules steps;           // what happens inside actions, from the recipe's sizes
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
-  bool late_weights = false;  // add W directly after B if the schedule has no W
+  bool adds_weight_actions = false;  // add W directly after B if the schedule has no W
   bool late_head =
       false;  // the gradient of the output head's matrix is deferred to the Reduce of its stage
   int64_t late_heads = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
   /// True if embedding and head are on different ranks.
-  bool ends_apart() const { return map.rank(0) != map.rank(map.stages() - 1); }
+  bool splits_embedding_and_head() const { return map.rank(0) != map.rank(map.stages() - 1); }
   /// The lists of steps of a rank's program, as text.
   std::string steps_text(int64_t rank) const;
   /// The program of a rank, including transfers.

@@ -144,7 +144,7 @@ TEST_CASE("rules name only what exists") {
     for (size_t open = says.find('{'); open != std::string_view::npos;
          open = says.find('{', open + 1))
       check_names(rule.id, says.substr(open + 1, says.find('}', open) - open - 1));
-    for (const auto& part : split(rule.mend, ';')) {
+    for (const auto& part : split(rule.fix, ';')) {
       std::string_view mend = trim(part);
       size_t equals = mend.find('=');
       CHECK_MESSAGE(known.contains(std::string(mend.substr(0, equals))), rule.id, ": mend ", mend);

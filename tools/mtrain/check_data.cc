@@ -81,7 +81,7 @@ class DataChecker {
     const Settings& s = recipe_.settings;
     DatasetContext context = dataset_context(recipe_, tokenizer_.get());
     auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
-    if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
+    if (counts_epochs(recipe_)) resolve_epochs(recipe_, plugins_);
     read_first(*dataset, Split::train,
                s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
     // Also with interval 0: a run evaluates after its last step.

@@ -200,7 +200,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
     request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);
   print_warnings(cli, recipe);
-  settle_epochs(recipe, plugins);
+  resolve_epochs(recipe, plugins);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
   MT_USER_CHECK(
       wanted <= there, ErrorClass::usage,

@@ -104,7 +104,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   // Without --memory, the backend's plugin is not loaded, so auto is resolved only for the CPU.
   const bool svg = options.schedule == "svg";
   if (options.memory || (!svg && recipe.settings.dist.backend == "cpu"))
-    settle_dtype(recipe, plugins);
+    resolve_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
   if (options.memory) plan = require_memory(recipe, plugins);
   const std::vector<StepRules> built = plan ? plan->steps : std::vector<StepRules>();

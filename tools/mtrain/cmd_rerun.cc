@@ -186,8 +186,8 @@ void require_own_folder(const std::string& run, const std::vector<Part>& parts,
   size_t now = 0;
   while (now + 1 < parts.size() && parts[now].last && done > *parts[now].last) ++now;
   Recipe same = recipes[now];
-  settle_epochs(same, plugins);
-  settle_dtype(same, plugins);
+  resolve_epochs(same, plugins);
+  resolve_dtype(same, plugins);
   const std::vector<std::string> changes = changes_of_run(same, plugins, {"rng.seed"});
   MT_USER_CHECK(
       changes.empty(), ErrorClass::checkpoint,

@@ -108,7 +108,7 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
   words.options.stop = [&] { return signals.received() != 0; };
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = read_recipe(recipe_request(cli, recipe_words), plugins);
-  settle_dtype(recipe, plugins);
+  resolve_dtype(recipe, plugins);
   LayoutVerifier verifier(recipe, plugins, words.options);
   std::vector<RankLayout> layouts = chosen(verifier, words);
   if (words.list) return list_only(verifier, layouts);

@@ -85,7 +85,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
     return input.where && input.where.source->name() == name;
   });
   check_used_settings(run.recipe, plugins, folder.string(), true);
-  settle_dtype(run.recipe, plugins);
+  resolve_dtype(run.recipe, plugins);
   return run;
 }
 
@@ -112,7 +112,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
   ModelSource source{open_saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
-  settle_dtype(source.run.recipe, plugins);  // if an override says auto
+  resolve_dtype(source.run.recipe, plugins);  // if an override says auto
   return source;
 }
 

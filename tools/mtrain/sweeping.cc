@@ -77,8 +77,8 @@ RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
 void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   if (!continues_run(recipe)) return;
-  settle_epochs(recipe, plugins);
-  settle_dtype(recipe, plugins);
+  resolve_epochs(recipe, plugins);
+  resolve_dtype(recipe, plugins);
   std::vector<std::string> exact = {"train.steps", "rng.seed", "validation.steps"};
   for (const auto& [key, value] : trial.settings) exact.push_back(key);
   exact.insert(exact.end(), trial.paths.begin(), trial.paths.end());

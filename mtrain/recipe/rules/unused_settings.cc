@@ -7,13 +7,13 @@ namespace {
 
 struct Details {
   const char* why = "";    // the reason
-  const char* mend = "";   // fixes in addition to the default, as in Rule::mend
+  const char* fix = "";    // fixes in addition to the default, as in Rule::fix
   const char* where = "";  // in the message, instead of the values of the condition's settings
 };
 
 /// The setting at `path` has an effect where `condition` holds.
 constexpr Rule row(const char* id, const char* path, const char* condition, Details details = {}) {
-  return {id,  path, "", condition, details.where, details.why, details.mend, Severity::warning,
+  return {id,  path, "", condition, details.where, details.why, details.fix, Severity::warning,
           true};
 }
 

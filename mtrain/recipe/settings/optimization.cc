@@ -150,7 +150,7 @@ void MixedPrecisionSection::bind(Fields& f) {
 DType MixedPrecisionSection::compute_type() const {
   std::optional<DType> type = dtype_from_name(dtype);
   MT_CHECK(type.has_value(), "mixed_precision.dtype is ", dtype,
-           ", which settle_dtype() has not resolved");
+           ", which resolve_dtype() has not resolved");
   return *type;
 }
 

@@ -47,7 +47,7 @@ struct MixedPrecisionSection {
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);
   static constexpr const char* kAuto = "auto";
-  /// The dtype in which the model computes. REQUIRES: dtype is not auto, or settle_dtype()
+  /// The dtype in which the model computes. REQUIRES: dtype is not auto, or resolve_dtype()
   /// (dtype_choice.h) has resolved it.
   DType compute_type() const;
   /// True if matrix products in blocks are in FP8 or FP4.

@@ -147,7 +147,7 @@ TEST_CASE(
 }
 
 TEST_CASE("judge: ranks that wait for each other, and for one that has ended") {
-  Job circle(3);
+  Job ring_index(3);
   for (int r = 0; r < 3; ++r) circle.wait(r, 30);
   CHECK(circle.until_found(60s) > 3.5);
   CHECK(circle.found.ranks.empty());

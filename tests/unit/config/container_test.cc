@@ -235,7 +235,7 @@ TEST_CASE(
   ConfigContainer config =
       ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
   auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");
-  config.settle("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
+  config.resolve("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
   CHECK(config.section("optimizer").at("overlap").as_bool());
   CHECK(config.root().at("optimizer.overlap").as_bool());
   CHECK(config.to_yaml().find("overlap: true") != std::string::npos);
@@ -245,8 +245,8 @@ TEST_CASE(
       why.find(
           "optimizer.overlap = true   settled: by the machine\n  shadowed false   r.yaml:2:") == 0,
       why);
-  CHECK_THROWS_AS(config.settle("optimizer.none", Node::boolean(true)), Error);
-  CHECK_THROWS_AS(config.settle("overlap", Node::boolean(true)), Error);
+  CHECK_THROWS_AS(config.resolve("optimizer.none", Node::boolean(true)), Error);
+  CHECK_THROWS_AS(config.resolve("overlap", Node::boolean(true)), Error);
 }
 
 TEST_CASE("an unknown component is named with the nearest, the list and where it was looked for") {

@@ -140,7 +140,7 @@ TEST_CASE("what is settled takes its alternative's place, and shares of it follo
   Report report;
   ConfigContainer config = loaded("train: {epochs: 2}\nscheduler: {warmup: 10%}\n", {}, report);
   CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 0);
-  config.settle("train.steps", Node::integer(500), "train.epochs");
+  config.resolve("train.steps", Node::integer(500), "train.epochs");
   CHECK(config.root().find("train.epochs") == nullptr);
   CHECK(read_config<Train>(config.section("train")).steps == 500);
   CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 50);

@@ -84,7 +84,7 @@ TEST_CASE("indices equal those computed with numpy") {
     GptIndex index = build_gpt_index(lengths, c["first"], config);
     const Json& want = c["index"];
     CHECK(index.num_epochs == want["epochs"].get<int64_t>());
-    CHECK(index.last_epoch_apart == want["apart"].get<bool>());
+    CHECK(index.separate_last_epoch == want["apart"].get<bool>());
     CHECK(index.tokens_per_epoch == want["tokens"].get<int64_t>());
     check_digest<int32_t>(index.documents, want["documents"]);
     check_digest<int64_t>(flat(index.samples), want["samples"]);

@@ -65,7 +65,7 @@ TEST_CASE(
   Recipe open = recipe(folder.path, "dtype: auto"), named = recipe(folder.path, "dtype: fp16");
   REQUIRE(open.settings.mixed_precision.dtype == "auto");
   CHECK_THROWS_AS(open.settings.mixed_precision.compute_type(), Error);
-  settle_dtype(open, no_plugins());
+  resolve_dtype(open, no_plugins());
   CHECK(open.settings.mixed_precision.dtype == here());
   CHECK(name(open.settings.mixed_precision.compute_type()) == here());
   CHECK(open.dtype_reason == make_cpu_backend(1)->bf16_products().reason);
@@ -74,7 +74,7 @@ TEST_CASE(
   CHECK(open.config.root().at("mixed_precision.dtype").loc().text() ==
         cat("auto: ", open.dtype_reason));
   CHECK(open.config.to_yaml().find(cat("dtype: ", here(), "\n")) != std::string::npos);
-  settle_dtype(named, no_plugins());
+  resolve_dtype(named, no_plugins());
   CHECK(written(named) == "fp16");
   CHECK(named.dtype_reason.empty());
 }
@@ -132,7 +132,7 @@ TEST_CASE("all ranks take the first one's choice") {
   for (size_t r = 0; r < recipes.size(); ++r)
     recipes[r] = recipe(folder.path / (r == 0 ? "first" : "another"), "dtype: auto");
   run_ranks(3, [&](Communicator& ranks) {
-    settle_dtype(recipes[static_cast<size_t>(ranks.rank())], no_plugins(), ranks);
+    resolve_dtype(recipes[static_cast<size_t>(ranks.rank())], no_plugins(), ranks);
   });
   for (const Recipe& settled : recipes) {
     CHECK(settled.settings.mixed_precision.dtype == "fp16");

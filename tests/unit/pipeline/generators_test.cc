@@ -227,7 +227,7 @@ TEST_CASE(
         auto warmup = static_cast<size_t>((vp - 1) * p + 2 * (p - 1) + 1) - 2 * r;
         CHECK(pairs == static_cast<size_t>(vp * 4 * p) - warmup);
       }
-      Schedule late = with_late_weights(schedule);
+      Schedule late = with_weight_actions(schedule);
       Simulated run = simulate(schedule, plan), apart = simulate(late, plan);
       CHECK(run.faults.empty());
       CHECK(run.peak_activations == p * (vp + 1));
@@ -243,16 +243,16 @@ TEST_CASE(
     for (int64_t m : {p, 2 * p, 5 * p}) {
       INFO(p, " ranks, ", m, " micro-batches");
       Plan plan{p, m};
-      Schedule late = with_late_weights(one_f_one_b(plan));
+      Schedule late = with_weight_actions(one_f_one_b(plan));
       Simulated run = simulate(late, plan);
       REQUIRE(run.faults.empty());
       // Idle (p-1) (F+B), where 1F1B idles (p-1) (F+B+W).
       double fill = static_cast<double>(p - 1), work = 3 * static_cast<double>(m);
       CHECK(run.makespan == doctest::Approx(work + 2 * fill).epsilon(1e-12));
       CHECK(run.peak == simulate(one_f_one_b(plan), plan).peak);
-      CHECK(with_late_weights(late) == late);
+      CHECK(with_weight_actions(late) == late);
     }
-  CHECK(with_late_weights(zb_h1({4, 8})) == zb_h1({4, 8}));
+  CHECK(with_weight_actions(zb_h1({4, 8})) == zb_h1({4, 8}));
 }
 
 TEST_CASE("schedules: what cannot be planned is refused with the reason") {

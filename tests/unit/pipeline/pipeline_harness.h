@@ -33,7 +33,7 @@ struct Setup {
   StageLink::Options transfers = {};
   int64_t longer_rows_at = -1;  // this micro-batch has one row more
   Costs costs = {};             // of lower()
-  bool late_weights = false, late_head = false, overlapped = false;
+  bool adds_weight_actions = false, late_head = false, overlapped = false;
   int64_t late_heads = 0;
 
   Plan plan() const {
@@ -161,7 +161,7 @@ class StagedRank {
     interpreter.emplace(lab_.context(), place, parameters_);
     parameters_.allocate_gradients(lab_.context());
     Schedule schedule = make_schedule(setup.schedule, setup.plan());
-    if (setup.late_weights) schedule = with_late_weights(std::move(schedule));
+    if (setup.adds_weight_actions) schedule = with_weight_actions(std::move(schedule));
     program = lower(schedule, map, setup.costs)[static_cast<size_t>(rank)];
     pause = place.during_token_exchange;
     for (auto& model : models) model->pause = pause;

@@ -72,7 +72,7 @@ TEST_CASE(
       for (bool late : {false, true}) {
         Setup setup = base;
         setup.schedule = "combined", setup.ranks = ranks, setup.virtual_stages = virtual_stages;
-        setup.overlapped = true, setup.late_weights = late;
+        setup.overlapped = true, setup.adds_weight_actions = late;
         check_same(setup, want);
       }
   }
@@ -87,7 +87,7 @@ TEST_CASE("stages: weights late, the head's at the end, transfers in batches: th
         if (std::string_view(way.schedule) == "interleaved" && heads > 1) continue;
         Setup setup = base;
         setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = 2;
-        setup.late_weights = true, setup.late_head = heads >= 0,
+        setup.adds_weight_actions = true, setup.late_head = heads >= 0,
         setup.late_heads = std::max<int64_t>(0, heads);
         setup.transfers = {.blocking = way.virtual_stages > 1, .batched = true};
         if (setup.transfers.blocking) setup.costs.transfer = TransferMode::rendezvous;
