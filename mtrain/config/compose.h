@@ -16,6 +16,8 @@
 
 namespace mtrain {
 
+struct Composition;
+
 struct ComposeRequest {
   std::string recipe;               // a file, or the name of one in the search path
   std::optional<std::string> text;  // the recipe itself; `recipe` is then its name in messages
@@ -36,8 +38,10 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that is absent from the tree, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
-  /// All names of the setting at a path, its own name first; empty for a path that is none.
-  std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
+  /// All names of the setting at a path: the name whose value in the tree counts first; empty for a
+  /// path that is none.
+  std::function<std::vector<std::string>(const Composition& so_far, const std::string& path)>
+      names_of;
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;
   /// The components that `key=name` on the command line may choose in addition to options.
@@ -70,6 +74,7 @@ struct Composition {
   std::string raw;   // the recipe's own text
   std::string file;  // the recipe's file; its name when it was given as text
   std::vector<ComposedFile> files;
+  std::vector<Location> patches;  // of the overrides in `patch:`, in order
   std::vector<DefaultsLine> defaults;
   std::map<std::string, std::string> choices;  // group -> option
 };
