@@ -6,6 +6,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/data/input_stream.h"
 #include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
@@ -190,15 +191,17 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   fs::path path = fs::path(text).is_absolute() ? fs::path(text) : context_.base_directory / text;
   std::error_code ignored;
   auto extension = path.extension();
-  bool raw = extension == ".txt" || extension == ".jsonl" || extension == ".json";
+  const fs::path plain = without_compression(path);
+  const fs::path text_extension = plain.extension();
+  bool raw = text_extension == ".txt" || text_extension == ".jsonl" || text_extension == ".json";
   if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) &&
       extension != ".idx" && extension != ".bin") {
-    fs::path prefix = fs::path(path).replace_extension();
+    fs::path prefix = fs::path(plain).replace_extension();
     throw Error(
         ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
         cat("run: mtrain data prepare --input ", path.string(), " --output ", prefix.string(),
             " --tokenizer ", context_.tokenizer ? context_.tokenizer->name() : "NAME",
-            " --append-eod", extension == ".txt" ? " --split-on blank-lines" : "",
+            " --append-eod", text_extension == ".txt" ? " --split-on blank-lines" : "",
             "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
