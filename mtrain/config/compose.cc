@@ -88,6 +88,9 @@ bool is_no_setting(const Override& override, const ConfigRepository& repository,
 void apply(Composition& out, Override override, const ComposeRequest& request, Report& report) {
   Node& tree = out.tree;
   bool whole_section = override.key.find_first_of(".[") == std::string::npos;
+  const Node* type = whole_section && override.value ? override.value->get("type") : nullptr;
+  if (type && override.kind != Override::Kind::remove && request.replace_component)
+    request.replace_component(tree, override.key, type->as_text());
   if (override.value && request.expand && whole_section) {
     // The short form of a section is a short form on the command line too.
     Node wrapped = Node::map();

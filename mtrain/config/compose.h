@@ -30,6 +30,10 @@ struct ComposeRequest {
   /// True when `key=value` chooses the `type` of the section `key`, such as a component. Such an
   /// override sets the type unless a defaults list has a group of that name.
   std::function<bool(const std::string& key, const Node& value)> names_component;
+  /// Called before a map with `type: name` is merged into the section `key`. Where the name is that
+  /// of another component, it removes the present component's settings.
+  std::function<void(Node& tree, const std::string& key, const std::string& name)>
+      replace_component;
   /// True for a key of a recipe whose string value names an option of the config group with the
   /// key's name: "mixed_precision: bf16".
   std::function<bool(const std::string& key)> has_presets;

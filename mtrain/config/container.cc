@@ -177,6 +177,10 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     return names_type(key, value.as_text(), catalog);
   };
+  compose_request.replace_component = [&](Node& tree, const std::string& key,
+                                          const std::string& name) {
+    drop_component(tree, key, name, catalog);
+  };
   compose_request.has_presets = [&](const std::string& key) {
     return catalog.section(key) && catalog.kind_of(key).empty();
   };

@@ -96,6 +96,13 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK_MESSAGE(has(bad.err, "trial 1: train.micro_batch_size=0"), bad.err);
   CHECK(has(bad.out, "2 trials, 1 faulty"));
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
+  // A trial with another model has no setting of the model before it.
+  for (const char* models : {"model={type: llama, kv_heads: 1},{type: gpt2, dropout: 0.1}",
+                             "model={type: gpt2, dropout: 0.1},{type: llama, kv_heads: 1}"}) {
+    Outcome maps = cli({"check", r, "-m", "rng.seed=1", models});
+    CHECK_MESSAGE(maps.status == 0, maps.err);
+    CHECK_MESSAGE(has(maps.out, "2 trials, 0 faulty"), maps.out);
+  }
 }
 
 TEST_CASE("a sweep compares settings, whatever names the overrides use for them") {
