@@ -420,6 +420,18 @@ TEST_CASE("each trial of a sweep has checkpoints of its own, also where checkpoi
   for (const char* trial : {"0", "1"}) CHECK(fs::exists(scratch / "c" / trial / "step-4"));
   for (const char* trial : {"s/0", "s/1"})
     CHECK(std::filesystem::exists(scratch / trial / "metrics.jsonl"));
+  // Another sweep cannot use them, whether its trials are the same or others.
+  for (const char* seeds : {"rng.seed=1,2", "rng.seed=3,4"}) {
+    Outcome other =
+        cli({r, "-m", "-q", "train.steps=4", seeds, "run.dir=" + (scratch / "t").string(),
+             "checkpoint.dir=" + (scratch / "c").string()});
+    CHECK(other.status == 12);
+    for (const char* part : {"trial 0: rng.seed=", "c/0 contains the checkpoints of another run",
+                             "checkpoint.dir=ANOTHER/FOLDER"})
+      CHECK_MESSAGE(has(other.err, part), other.err);
+    CHECK_MESSAGE(!has(other.err, "another configuration"), other.err);
+    CHECK_FALSE(fs::exists(scratch / "t"));
+  }
 }
 
 TEST_CASE(
