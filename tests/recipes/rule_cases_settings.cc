@@ -118,6 +118,8 @@ constexpr RuleCase kSettings[] = {
     {"recompute-moe", "llama", "model.recompute=selective model.recompute_modules=[moe]",
      "model.recompute=selective model.recompute_modules=[mlp]"},
     {"offload-layers", "llama", "offload.layers=32", "offload.layers=31"},
+    {"recompute-norms", "bert", "model.recompute=selective model.recompute_modules=[mlp,layernorm]",
+     "model.recompute=selective model.recompute_modules=[mlp]"},
     {"offload-alone", "llama", "offload.layers=4 model.recompute=full", "offload.layers=4"},
     {"offload-attn-proj", "llama", "offload.modules=[attn_proj]",
      "offload.modules=[attn_proj,core_attn]"},
