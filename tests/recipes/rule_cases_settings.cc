@@ -129,6 +129,8 @@ constexpr RuleCase kSettings[] = {
     {"data-source", "llama", "dataset.path=''", "dataset.path='' dataset.paths=[a]"},
     {"weights-match", "llama", "dataset.path='' dataset.paths=[a,b] dataset.weights=[1]",
      "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2]"},
+    {"weights-sum", "llama", "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,0]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,2]"},
     {"keep-two", "llama", "checkpoint.keep=1", "checkpoint.keep=2"},
     {"retain-interval", "llama", "checkpoint.retain_interval=15 checkpoint.interval=10",
      "checkpoint.retain_interval=20 checkpoint.interval=10"},
