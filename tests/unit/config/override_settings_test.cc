@@ -124,7 +124,7 @@ TEST_CASE(
       {"{lr: 1}", "'optimizer={learning_rate: 2}'", {}, "optimizer.lr", "2.0"},
       {"{lr: 1}", "optimizer.learning_rate=2, optimizer.lr=3", {}, "optimizer.lr", "3.0"},
       {"{lr: 1}", "optimizer.lr=3, optimizer.learning_rate=2", {}, "optimizer.lr", "2.0"},
-      {"{lr: 1}", "~optimizer.learning_rate, +optimizer.lr=2", {}, "optimizer.lr", "2.0"},
+      {"{lr: 1}", "'~optimizer.learning_rate', '+optimizer.lr=2'", {}, "optimizer.lr", "2.0"},
       {"{}", "optimizer.learning_rate=2", {"optimizer.lr=3"}, "optimizer.lr", "3.0"},
       {"{}", "optimizer.lr=2", {"optimizer.learning_rate=3"}, "optimizer.lr", "3.0"},
       {"{}", "train.epochs=2", {}, "train.epochs", "2.0"},
