@@ -5,6 +5,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/meant_values.h"
+#include "mtrain/config/operand.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -127,6 +128,33 @@ void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaC
     const auto owners = catalog.owners(section.name, wanted_component(section, given));
     if (owners.size() > 1) drop_unowned(*given, "", resolved, owners);
   }
+}
+
+namespace {
+
+void drop_owned(Node& map, const std::string& path, const Schema& component,
+                const Schema& section) {
+  std::erase_if(map.entries(), [&](Node::Entry& entry) {
+    const std::string child = join_path(path, entry.key);
+    if (setting_named(child, {&section})) return false;
+    if (setting_named(child, {&component})) return true;
+    if (!entry.value.is_map() || !owns({&component}, child, true)) return false;
+    drop_owned(entry.value, child, component, section);
+    return entry.value.size() == 0;
+  });
+}
+
+}  // namespace
+
+void drop_component(Node& tree, const std::string& name, const std::string& next,
+                    const SchemaCatalog& catalog) {
+  const Schema* section = catalog.section(name);
+  Node* given = tree.get(name);
+  const std::string kind = section ? catalog.kind_of(name) : "";
+  if (kind.empty() || !given || !given->is_map() || !catalog.component(kind, next)) return;
+  const std::string now = wanted_component(*section, given);
+  const Schema* component = catalog.component(kind, now);
+  if (component && now != next) drop_owned(*given, "", *component, *section);
 }
 
 std::string setting_of_others(std::string_view path, const Schema& chosen,

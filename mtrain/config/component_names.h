@@ -30,6 +30,10 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
 /// those settings of the old component that the recipe wrote and that the new component does not
 /// have.
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog);
+/// Before a map replaces the component of a section by the component `next`: removes the settings
+/// of the present component. The settings that all components of the section have stay.
+void drop_component(Node& tree, const std::string& section, const std::string& next,
+                    const SchemaCatalog& catalog);
 /// Help for a setting that other components of its section have but the chosen one does not; "" for
 /// any other path.
 std::string setting_of_others(std::string_view path, const Schema& chosen,

@@ -85,8 +85,12 @@ bool is_no_setting(const Override& override, const ConfigRepository& repository,
   return true;
 }
 
-void apply(Node& tree, Override override, const ComposeRequest& request, Report& report) {
+void apply(Composition& out, Override override, const ComposeRequest& request, Report& report) {
+  Node& tree = out.tree;
   bool whole_section = override.key.find_first_of(".[") == std::string::npos;
+  const Node* type = whole_section && override.value ? override.value->get("type") : nullptr;
+  if (type && override.kind != Override::Kind::remove && request.replace_component)
+    request.replace_component(tree, override.key, type->as_text());
   if (override.value && request.expand && whole_section) {
     // The short form of a section is a short form on the command line too.
     Node wrapped = Node::map();
@@ -106,7 +110,7 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
     default_of = [&](const std::string& path) { return request.default_of(tree, path); };
   NamesOf names_of;
   if (request.names_of)
-    names_of = [&](const std::string& path) { return request.names_of(tree, path); };
+    names_of = [&](const std::string& path) { return request.names_of(out, path); };
   apply_override(tree, override, report, default_of, names_of);
 }
 
@@ -143,7 +147,10 @@ void change(Composition& out, const std::vector<Override>& settings,
     out.sweep = *sweep;
     out.tree.erase("sweep");
   }
-  for (auto& override : patches(out.tree, report)) {
+  out.patches.clear();
+  std::vector<Override> patched = patches(out.tree, report);
+  for (const Override& override : patched) out.patches.push_back(override.where);
+  for (auto& override : patched) {
     if (is_no_setting(override, repository, request, report)) continue;
     if (chooses_group(override, repository, request) && !names_component(override, request))
       report
@@ -151,9 +158,9 @@ void change(Composition& out, const std::vector<Override>& settings,
                  "a patch changes values, but this one chooses a config")
           .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
     else
-      apply(out.tree, std::move(override), request, report);
+      apply(out, std::move(override), request, report);
   }
-  for (const auto& override : settings) apply(out.tree, override, request, report);
+  for (const auto& override : settings) apply(out, override, request, report);
 }
 
 /// True for "mixed_precision: bf16" where mixed_precision is a config group: the recipe chooses an

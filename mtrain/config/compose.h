@@ -16,6 +16,8 @@
 
 namespace mtrain {
 
+struct Composition;
+
 struct ComposeRequest {
   std::string recipe;               // a file, or the name of one in the search path
   std::optional<std::string> text;  // the recipe itself; `recipe` is then its name in messages
@@ -28,6 +30,10 @@ struct ComposeRequest {
   /// True when `key=value` chooses the `type` of the section `key`, such as a component. Such an
   /// override sets the type unless a defaults list has a group of that name.
   std::function<bool(const std::string& key, const Node& value)> names_component;
+  /// Called before a map with `type: name` is merged into the section `key`. Where the name is that
+  /// of another component, it removes the present component's settings.
+  std::function<void(Node& tree, const std::string& key, const std::string& name)>
+      replace_component;
   /// True for a key of a recipe whose string value names an option of the config group with the
   /// key's name: "mixed_precision: bf16".
   std::function<bool(const std::string& key)> has_presets;
@@ -36,8 +42,15 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that is absent from the tree, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
+<<<<<<< HEAD
   /// All names of the setting at a path, its own name first; empty where there is no such setting.
   std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
+=======
+  /// All names of the setting at a path: the name whose value in the tree counts first; empty for a
+  /// path that is none.
+  std::function<std::vector<std::string>(const Composition& so_far, const std::string& path)>
+      names_of;
+>>>>>>> h_a
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;
   /// The components that `key=name` on the command line may choose in addition to options.
@@ -70,6 +83,7 @@ struct Composition {
   std::string raw;   // the recipe's own text
   std::string file;  // the recipe's file; its name when it was given as text
   std::vector<ComposedFile> files;
+  std::vector<Location> patches;  // of the overrides in `patch:`, in order
   std::vector<DefaultsLine> defaults;
   std::map<std::string, std::string> choices;  // group -> option
 };

@@ -81,28 +81,6 @@ std::optional<Node> default_of(const std::string& path, const Node& tree,
   return std::nullopt;
 }
 
-/// All names of the setting at a path, its own first, as validate() accepts them.
-std::vector<std::string> names_of(const std::string& path, const Node& tree,
-                                  const SchemaCatalog& catalog) {
-  const size_t dot = path.find('.');
-  if (dot == std::string::npos) return {};
-  const std::string section = path.substr(0, dot);
-  const auto owners = owners_in(tree, section, catalog);
-  const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
-  if (!own) return {};
-  std::vector<std::string> names = {cat(section, ".", own->path)};
-  const std::string parent = own->path.substr(0, own->path.rfind('.') + 1);
-  for (const Schema* owner : owners)
-    for (const auto& spec : owner->fields) {
-      if (spec.path != own->path) continue;
-      for (const auto& old : spec.renamed_from) {
-        names.push_back(cat(section, ".", old));
-        if (!parent.empty()) names.push_back(cat(section, ".", parent, old));
-      }
-    }
-  return names;
-}
-
 /// The merge rules of the sections and of the components that they name.
 MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   MergeRules out;
@@ -111,6 +89,80 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
       for (const auto& spec : owner->fields)
         if (spec.merge.kind != MergeKind::deep) out.add(section.name + "." + spec.path, spec.merge);
   return out;
+}
+
+/// The order in which a value was merged: files in their order, then the patches and the overrides,
+/// each in their order.
+int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
+                const Location& where) {
+  if (!where) return 0;
+  const int files = static_cast<int>(composition.files.size());
+  auto is_at = [&](const Location& at) {
+    return at.source == where.source && at.line == where.line && at.column == where.column;
+  };
+  // The values of patches and of a recipe's sweep are in a file, but are applied as overrides.
+  const auto& patches = composition.patches;
+  const auto patch = std::ranges::find_if(patches, is_at);
+  if (patch != patches.end()) return files + 1 + static_cast<int>(patch - patches.begin());
+  const int last = files + static_cast<int>(patches.size());
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const Location& written = overrides[i].written;
+    if (written && !overrides[i].exact && is_at(written)) return last + 1 + static_cast<int>(i);
+  }
+  const bool argument = where.source->kind() == SourceKind::command_line;
+  for (int i = files; !argument && i-- > 0;)
+    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const OverrideText& o = overrides[i];
+    if (o.written ? o.written.source == where.source
+                  : where.source->name() == argument_name(o.argument))
+      return last + 1 + static_cast<int>(i);
+  }
+  return argument ? last + 1 : last;
+}
+
+/// All names of the setting at a path, as validate() accepts them. The names that the tree has come
+/// first: of several values, validate() uses the one that was merged last, so its name is in front.
+/// Then the setting's own name.
+std::vector<std::string> names_of(const std::string& path, const Composition& composition,
+                                  const std::vector<OverrideText>& overrides,
+                                  const SchemaCatalog& catalog) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) return {};
+  const std::string section = path.substr(0, dot);
+  const auto owners = owners_in(composition.tree, section, catalog);
+  const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
+  if (!own) return {};
+  std::vector<std::string> names = {own->path};
+  const std::string parent = own->path.substr(0, own->path.rfind('.') + 1);
+  auto add = [&](const std::string& old) {
+    // A former name may be the name of another setting today.
+    if (setting_named(old, owners)->path == own->path) names.push_back(old);
+  };
+  for (const Schema* owner : owners)
+    for (const auto& spec : owner->fields) {
+      if (spec.path != own->path) continue;
+      for (const auto& old : spec.renamed_from) {
+        add(old);
+        if (!parent.empty()) add(parent + old);
+      }
+    }
+  for (std::string& name : names) name = cat(section, ".", name);
+  auto given = [&](const std::string& name) { return composition.tree.find(name); };
+  const auto absent = std::stable_partition(names.begin(), names.end(), given);
+  if (absent - names.begin() > 1)
+    std::stable_sort(names.begin(), absent, [&](const std::string& a, const std::string& b) {
+      return merge_order(composition, overrides, given(a)->loc()) >
+             merge_order(composition, overrides, given(b)->loc());
+    });
+  return names;
+}
+
+/// The path at which the tree has the setting at `path`, under whichever of its names.
+std::string path_in(const Composition& composition, const ConfigRequest& request,
+                    const SchemaCatalog& catalog, const std::string& path) {
+  const auto names = names_of(path, composition, request.overrides, catalog);
+  return names.empty() ? path : names.front();
 }
 
 /// The composed recipe with its overrides, not yet checked against anything.
@@ -125,6 +177,10 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     return names_type(key, value.as_text(), catalog);
   };
+  compose_request.replace_component = [&](Node& tree, const std::string& key,
+                                          const std::string& name) {
+    drop_component(tree, key, name, catalog);
+  };
   compose_request.has_presets = [&](const std::string& key) {
     return catalog.section(key) && catalog.kind_of(key).empty();
   };
@@ -132,8 +188,8 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.default_of = [&](const Node& tree, const std::string& path) {
     return default_of(path, tree, catalog);
   };
-  compose_request.names_of = [&](const Node& tree, const std::string& path) {
-    return names_of(path, tree, catalog);
+  compose_request.names_of = [&](const Composition& so_far, const std::string& path) {
+    return names_of(path, so_far, request.overrides, catalog);
   };
   compose_request.advice = [&](const std::string& key) { return catalog.advice(key); };
   compose_request.components = [&](const std::string& key) {
@@ -149,53 +205,6 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())
     report.error("empty", "", out->tree.loc(), "the recipe is empty")
         .fix("a recipe sets at least a model and a dataset");
-  return out;
-}
-
-/// The order in which a value was merged: files in their order, then patches and overrides, then
-/// the arguments of the command line in their order.
-int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
-                const Location& where) {
-  if (!where) return 0;
-  const int last = static_cast<int>(composition.files.size());
-  // A value of a recipe's sweep is in a file, but is applied as an override.
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const Location& written = overrides[i].written;
-    if (written && !overrides[i].exact && written.source == where.source &&
-        written.line == where.line && written.column == where.column)
-      return last + 1 + static_cast<int>(i);
-  }
-  const bool argument = where.source->kind() == SourceKind::command_line;
-  for (int i = last; !argument && i-- > 0;)
-    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const OverrideText& o = overrides[i];
-    if (o.written ? o.written.source == where.source
-                  : where.source->name() == argument_name(o.argument))
-      return last + 1 + static_cast<int>(i);
-  }
-  return argument ? last + 1 : last;
-}
-
-/// The path at which the tree has the setting at `path`, under whichever of its names. Of several
-/// values, validate() uses the one that was merged last.
-std::string path_in(const Composition& composition, const ConfigRequest& request,
-                    const SchemaCatalog& catalog, const std::string& path) {
-  const std::vector<std::string> names = names_of(path, composition.tree, catalog);
-  std::string out = names.empty() ? path : names.front();
-  const Node* last = nullptr;
-  for (const std::string& name : names) {
-    const Node* given = composition.tree.find(name);
-    auto order = [&](const Node& node) {
-      return merge_order(composition, request.overrides, node.loc());
-    };
-    // A former name may be the name of another setting today.
-    const std::vector<std::string> today = names_of(name, composition.tree, catalog);
-    if (!given || (!today.empty() && today.front() != names.front())) continue;
-    if (last && order(*given) <= order(*last)) continue;
-    last = given;
-    out = name;
-  }
   return out;
 }
 

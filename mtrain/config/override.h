@@ -89,12 +89,17 @@ MT_API std::vector<OverrideText> read_override_lines(const SourcePtr& source, Re
 /// The default of a setting that is absent from the tree; nothing when there is none.
 using DefaultOf = std::function<std::optional<Node>(const std::string& path)>;
 
+<<<<<<< HEAD
 /// All names of the setting at a path, its own name first; empty where there is no such setting.
+=======
+/// All names of the setting at a path: first the names that the tree has, of these the one whose
+/// value counts in front, then its own name; empty for a path that is none.
+>>>>>>> h_a
 using NamesOf = std::function<std::vector<std::string>(const std::string& path)>;
 
 /// Applies an override to the tree. Adds a key that the tree lacks; validation checks later whether
-/// the key exists. An edit of a list that the tree lacks starts from its default. `+`, `~` and
-/// edits find a setting by any of its names. Reports faults.
+/// the key exists. An edit of a list that the tree lacks starts from its default. `+`, `~`,
+/// edits and items of lists find a setting by any of its names. Reports faults.
 MT_API void apply_override(Node& root, const Override& override, Report& report,
                            const DefaultOf& default_of = {}, const NamesOf& names_of = {});
 

@@ -79,10 +79,11 @@ std::string with_indices(const Node& root, const std::string& path) {
   return out;
 }
 
-/// Adds the default of a list to the tree when an override changes a part of the list and the tree
-/// lacks it.
-void bring_defaults(Node& root, const Override& override, const DefaultOf& default_of) {
-  auto parts = parse_path(override.key);
+/// Adds the default of a list to the tree when an override changes a part of the list, at `key`,
+/// and the tree lacks it.
+void bring_defaults(Node& root, const Override& override, const std::string& key,
+                    const DefaultOf& default_of) {
+  auto parts = parse_path(key);
   if (!default_of || !parts) return;
   if (!override.edit && !parts->empty()) parts->pop_back();
   std::string at;
@@ -95,15 +96,38 @@ void bring_defaults(Node& root, const Override& override, const DefaultOf& defau
   }
 }
 
-/// The names under which the tree has the setting of a key: the key itself first.
+/// The names under which the tree has the setting of a key: the name whose value counts first.
 std::vector<std::string> names_in(const Node& root, const std::string& key,
                                   const NamesOf& names_of) {
   std::vector<std::string> out;
-  if (root.find(key)) out.push_back(key);
-  if (names_of)
-    for (auto& name : names_of(key))
-      if (name != key && root.find(name)) out.push_back(std::move(name));
+  if (names_of) out = names_of(key);
+  if (out.empty()) out.push_back(key);
+  std::erase_if(out, [&](const std::string& name) { return !root.find(name); });
   return out;
+}
+
+bool is_item_part(const std::string& part) {
+  return part.find('=') != std::string::npos || part.find_first_not_of("0123456789") == part.npos;
+}
+
+/// The key of an override that edits a list or names an item of one, with the name of the list
+/// whose value counts: such an override changes the value that the setting has, whatever name
+/// either of them uses. The key itself for any other override.
+std::string key_of_list(const Override& override, const NamesOf& names_of) {
+  const auto parts = parse_path(override.key);
+  if (!parts || !names_of) return override.key;
+  std::string name;
+  for (size_t used = 0; used < parts->size(); ++used) {
+    name = join_path(name, (*parts)[used]);
+    const bool whole = used + 1 == parts->size();
+    if (whole ? !override.edit : !is_item_part((*parts)[used + 1])) continue;
+    const auto names = names_of(name);
+    if (names.empty() || names.front() == name) continue;
+    std::string out = names.front();
+    for (size_t i = used + 1; i < parts->size(); ++i) out = join_path(out, (*parts)[i]);
+    return out;
+  }
+  return override.key;
 }
 
 void remove(Node& root, const std::string& key, const Override& override, Report& report,
@@ -219,15 +243,9 @@ void set_value(Node& root, const std::string& key, const Override& override,
 void apply_override(Node& root, const Override& override, Report& report,
                     const DefaultOf& default_of, const NamesOf& names_of) {
   try {
-    if (override.edit && names_of && !root.find(override.key)) {
-      // An edit changes the list that the setting has, whatever name either of them uses.
-      const auto there = names_in(root, override.key, names_of), all = names_of(override.key);
-      Override meant = override;
-      if (!all.empty()) meant.key = there.empty() ? all.front() : there.front();
-      if (meant.key != override.key) return apply_override(root, meant, report, default_of);
-    }
-    bring_defaults(root, override, default_of);
-    std::string key = with_indices(root, override.key);
+    const std::string meant = key_of_list(override, names_of);
+    bring_defaults(root, override, meant, default_of);
+    std::string key = with_indices(root, meant);
     if (override.kind == Override::Kind::remove)
       return remove(root, key, override, report, names_of);
     if (override.edit) return apply_edit(root, key, override);

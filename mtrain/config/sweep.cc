@@ -214,6 +214,7 @@ class SweepReader {
       fixed_.push_back({override.key, override.where});
       return;
     }
+    if (may_be_one_text(override)) return;
     const SweepValue& value = *override.sweep;
     SweepDimension dimension;
     dimension.name = override.key;
@@ -237,6 +238,22 @@ class SweepReader {
     }
     if (value.kind == Kind::zip && !are_keys(dimension)) return;
     out_.dimensions.push_back(std::move(dimension));
+  }
+
+  /// True, with a fault reported, for dataset.split=90,10,0: it may be one text or three values.
+  bool may_be_one_text(const Override& override) {
+    const SweepValue& sweep = *override.sweep;
+    const bool numbers = std::ranges::all_of(sweep.values, [](const Node& value) {
+      return value.is(NodeKind::integer) || value.is(NodeKind::number);
+    });
+    if (!sweep.simple || !numbers || !request_.is_text || !request_.is_text(override.key))
+      return false;
+    const std::string values = join(value_texts(sweep.values), ",");
+    fault(override, cat("'", visible(values, 60), "' may be one text or several values"),
+          cat("for one text, write \"", signed_key(override), "='", values,
+              "'\", where the shell removes the outer quotes; for several values, '",
+              signed_key(override), "=choice(", values, ")'"));
+    return true;
   }
 
   /// Counts the values of a sweep; false, with a fault reported, when there are too many.

@@ -64,11 +64,15 @@ struct SweepRequest {
   /// The settings that `key=value` sets, whatever names it uses: settings_of() of
   /// override_settings.h. `value` is null for ~key. Without this function, each key is a setting.
   std::function<std::vector<std::string>(const std::string& key, const Node* value)> settings_of;
+  /// True for a setting that is a free text: is_text_setting() of text_settings.h. Its value may
+  /// contain commas itself.
+  std::function<bool(const std::string& key)> is_text;
 };
 
 /// Reads the dimensions of a sweep. For each setting the command line replaces the recipe's sweep.
-/// A setting that varies twice, or that a later override sets to one value, is an error. On
-/// failure, reports an error and returns nothing.
+/// A setting that varies twice, or that a later override sets to one value, is an error, and so are
+/// numbers separated by commas for a text, which may be one value. On failure, reports an error and
+/// returns nothing.
 MT_API std::optional<Sweep> read_sweep(const SweepRequest& request, Report& report);
 
 /// The values of one combination: one for each axis of each dimension, in their order.

@@ -45,14 +45,15 @@ double parse_share(const std::string& text, std::string_view whole) {
   return value;
 }
 
-/// The dataset that is furthest behind its share of `done` items; the first one on a tie.
+/// The dataset that is furthest behind its share of `done` items; the first one on a tie. Never one
+/// of weight 0, although none is behind where all others have their shares.
 size_t most_behind(std::span<const double> weights, std::span<const int64_t> counts,
                    std::span<const int64_t> limits, int64_t done) {
   const double items = std::max(static_cast<double>(done), 1.0);
   size_t best = weights.size();
   double worst = 0;
   for (size_t d = 0; d < weights.size(); ++d) {
-    if (!limits.empty() && counts[d] >= limits[d]) continue;
+    if (weights[d] == 0 || (!limits.empty() && counts[d] >= limits[d])) continue;
     const double share = weights[d] * items;  // a separate statement, to avoid a fused multiply-add
     const double lag = share - static_cast<double>(counts[d]);
     if (best == weights.size() || lag > worst) best = d, worst = lag;
@@ -69,6 +70,7 @@ BlendIndex mix(std::span<const double> weights, std::span<const int64_t> limits,
   std::vector<int64_t> counts(weights.size(), 0);
   for (int64_t i = 0; i < size; ++i) {
     size_t d = most_behind(weights, counts, limits, i);
+    MT_CHECK(d < weights.size(), "a blend without a weight above 0");
     index.dataset.push_back(static_cast<int16_t>(d));
     index.sample.push_back(counts[d]++);
   }
@@ -131,13 +133,13 @@ BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
   return mix(weights, sizes, total);
 }
 
-std::vector<double> normalize_weights(std::span<const double> weights) {
+std::vector<double> normalize_weights(std::span<const double> weights, const std::string& setting) {
   for (double weight : weights)
     MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config,
-                  cat("dataset.weights contains ", shortest(weight)), "give numbers of at least 0");
+                  cat(setting, " contains ", shortest(weight)), "give numbers of at least 0");
   const double sum = pairwise_sum(weights);
   MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config,
-                cat("the numbers of dataset.weights add up to ", shortest(sum)),
+                cat("the numbers of ", setting, " add up to ", shortest(sum)),
                 "give at least one number above 0");
   std::vector<double> out;
   for (double weight : weights) out.push_back(weight / sum);

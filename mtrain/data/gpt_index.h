@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -73,7 +74,7 @@ struct BlendIndex {
   std::vector<int64_t> sample;
 };
 /// Mixes by weights: each item comes from the dataset that is furthest behind its share; on a tie,
-/// from the first one.
+/// from the first one. A dataset of weight 0 gives no item. REQUIRES: a weight is above 0.
 MT_API BlendIndex blend(std::span<const double> normalized_weights, int64_t size);
 /// A number of samples that are mixed by these (normalized) weights.
 struct BlendPhase {
@@ -88,8 +89,9 @@ MT_API BlendIndex blend_phases(std::span<const BlendPhase> phases);
 /// Mixes by sizes so that every sample of every dataset occurs exactly once.
 MT_API BlendIndex blend_exhaustive(std::span<const int64_t> sizes);
 /// The weights divided by their sum, which is computed in numpy's pairwise order. Error(config)
-/// when a weight is negative or all are zero.
-MT_API std::vector<double> normalize_weights(std::span<const double> weights);
+/// that names the setting when a weight is negative or all are zero.
+MT_API std::vector<double> normalize_weights(std::span<const double> weights,
+                                             const std::string& setting = "dataset.weights");
 /// The number of samples that a blend of `size` samples expects of a dataset: ceil(size * weight).
 MT_API int64_t blend_share(int64_t size, double weight);
 /// The number to prepare: half a percent more, since a blend sometimes exceeds a share.

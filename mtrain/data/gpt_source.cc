@@ -137,9 +137,11 @@ BlendSource::BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, Ble
     int64_t& most = needed.at(static_cast<size_t>(index_.dataset[i]));
     most = std::max(most, index_.sample[i] + 1);
   }
-  for (size_t d = 0; d < sources_.size(); ++d)
-    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend needs ", needed[d],
-             " samples of dataset ", d, ", which has ", sources_[d]->size());
+  for (size_t d = 0; d < sources_.size(); ++d) {
+    const int64_t size = sources_[d] ? sources_[d]->size() : 0;
+    MT_CHECK(needed[d] <= size, "the blend needs ", needed[d], " samples of dataset ", d,
+             ", which has ", size);
+  }
 }
 
 void BlendSource::get(int64_t index, Sample& out) const {
@@ -151,6 +153,7 @@ void BlendSource::get(int64_t index, Sample& out) const {
 std::string BlendSource::order() const {
   std::vector<std::string> parts;
   for (const auto& source : sources_) {
+    if (!source) continue;
     parts.push_back(source->order());
     if (parts.back().empty()) return {};
   }

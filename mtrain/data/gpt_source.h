@@ -64,7 +64,8 @@ class MT_API EpochSource final : public SampleSource {
 
 class MT_API BlendSource final : public SampleSource {
  public:
-  /// REQUIRES: every sample in `index` exists in its source.
+  /// `sources`: null where `index` has no sample of it. REQUIRES: every sample in `index` exists in
+  /// its source.
   BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, BlendIndex index);
   int64_t size() const override { return static_cast<int64_t>(index_.dataset.size()); }
   void get(int64_t index, Sample& out) const override;

@@ -20,15 +20,10 @@ bool is_input_stream(const fs::path& path) {
 }
 
 /// The format by the file name without ".gz" or ".zst"; by_extension when it is not known.
-InputFormat format_of_name(fs::path path) {
-  auto extension = [&] {
-    auto out = path.extension().string();
-    std::transform(out.begin(), out.end(), out.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    return out;
-  };
-  if (extension() == ".gz" || extension() == ".zst") path.replace_extension();
-  const std::string name = extension();
+InputFormat format_of_name(const fs::path& path) {
+  std::string name = without_compression(path).extension().string();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   if (name == ".jsonl" || name == ".ndjson") return InputFormat::jsonl;
   return name == ".txt" || name == ".text" || name == ".md" ? InputFormat::text
                                                             : InputFormat::by_extension;

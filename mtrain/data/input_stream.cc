@@ -8,6 +8,7 @@
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -191,6 +192,24 @@ size_t InputStream::read(char* to, size_t size) {
                   "the copy is incomplete: get the file again");
     return 0;
   }
+}
+
+InputBuffer::InputBuffer(const fs::path& path) : stream_(path), buffer_(kBlockBytes) {
+  if (sgetc() == 0xEF)
+    for (int i = 0; i < 3; ++i) sbumpc();
+}
+
+InputBuffer::int_type InputBuffer::underflow() {
+  const size_t got = stream_.read(buffer_.data(), buffer_.size());
+  setg(buffer_.data(), buffer_.data(), buffer_.data() + got);
+  return got == 0 ? traits_type::eof() : traits_type::to_int_type(buffer_[0]);
+}
+
+fs::path without_compression(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".gz" || extension == ".zst" ? fs::path(path).replace_extension() : path;
 }
 
 }  // namespace mtrain

@@ -1,10 +1,13 @@
 // InputStream: the bytes of a file or of standard input, decompressed when they begin like gzip or
-// Zstandard. Concatenated compressed files are read as one. Owns its descriptor. Not synchronised:
-// one thread at a time.
+// Zstandard. Concatenated compressed files are read as one. All texts and JSON lines that users
+// give are read by it, through LineReader or InputBuffer. These classes own their descriptors. Not
+// synchronised: one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <streambuf>
 #include <string>
+#include <vector>
 
 #include "mtrain/base/file.h"
 
@@ -42,5 +45,22 @@ class MT_API InputStream {
   size_t begin_ = 0, end_ = 0;        // of buffer_
   std::unique_ptr<Decoder> decoder_;  // null: the file is not compressed
 };
+
+/// An InputStream for parsers that read characters. Drops a byte order mark of UTF-8. Throws the
+/// errors of InputStream where it is read.
+class MT_API InputBuffer final : public std::streambuf {
+ public:
+  explicit InputBuffer(const fs::path& path);
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  InputStream stream_;
+  std::vector<char> buffer_;
+};
+
+/// The path without the ending of a compressed file: "a.jsonl" for "a.jsonl.gz".
+MT_API fs::path without_compression(const fs::path& path);
 
 }  // namespace mtrain

@@ -12,8 +12,8 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 
 }  // namespace
 
-LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes)
-    : stream_(path), max_line_bytes_(max_line_bytes) {
+LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes, std::string too_long_help)
+    : stream_(path), max_line_bytes_(max_line_bytes), too_long_help_(std::move(too_long_help)) {
   while (end_ < 4 && refill()) {
   }
   check_start();
@@ -68,7 +68,7 @@ bool LineReader::next(std::string_view& line) {
       throw Error(
           ErrorClass::data,
           cat(place(), ": the line is longer than the limit of ", human_bytes(max_line_bytes_)),
-          "raise --max-document-bytes, or split the line");
+          too_long_help_);
     }
     refill();
   }

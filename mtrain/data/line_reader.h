@@ -12,9 +12,10 @@ namespace mtrain {
 
 class MT_API LineReader {
  public:
-  /// "-" is standard input. Error(io) when the file cannot be opened; Error(data) when it begins
-  /// like UTF-16.
-  LineReader(const fs::path& path, uint64_t max_line_bytes);
+  /// "-" is standard input. `too_long_help`: what to do about a line that is too long. Error(io)
+  /// when the file cannot be opened; Error(data) when it begins like UTF-16.
+  LineReader(const fs::path& path, uint64_t max_line_bytes,
+             std::string too_long_help = "raise --max-document-bytes, or split the line");
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
@@ -40,6 +41,7 @@ class MT_API LineReader {
 
   InputStream stream_;
   uint64_t max_line_bytes_;
+  std::string too_long_help_;
   std::string buffer_;
   size_t begin_ = 0, end_ = 0;  // the bytes of buffer_ that are not yet returned
   uint64_t text_bytes_ = 0;

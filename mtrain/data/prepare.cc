@@ -35,13 +35,15 @@ void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
                 "name one field by --json-key, or several by --json-keys, each of which becomes a "
                 "pair");
   std::set<std::string> names;
-  for (const auto& key : options.json_keys)
+  for (const auto& key : options.json_keys) {
+    MT_USER_CHECK(names.insert(key).second, ErrorClass::config,
+                  cat("--json-keys names the field '", printable(key), "' twice"),
+                  "name each field once: each becomes a pair");
     MT_USER_CHECK(
-        !key.empty() && names.insert(key).second &&
-            (!options.key_names || key.find('/') == key.npos),
-        ErrorClass::config,
+        !key.empty() && (!options.key_names || key.find('/') == key.npos), ErrorClass::config,
         cat("--json-keys: the field '", printable(key), "' cannot be part of a file's name"),
-        "name each field once, without slashes");
+        "name fields without slashes");
+  }
 }
 
 std::vector<fs::path> output_names(const PrepareOptions& options) {

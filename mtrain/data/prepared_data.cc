@@ -6,6 +6,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/data/input_stream.h"
 #include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
@@ -109,7 +110,7 @@ PreparedData::Blend PreparedData::open_blend(const std::string& name, const std:
                 cat("dataset.", weights_name, " has ", counted(weights.size(), "value"), " for ",
                     paths.size(), " dataset.", name, "s"),
                 "give one weight for each path");
-  if (!weights.empty()) normalize_weights(weights);
+  if (!weights.empty()) normalize_weights(weights, "dataset." + weights_name);
   Blend blend{name, {}, weights};
   if (!path.empty()) blend.files.push_back(open(path));
   for (const auto& one : paths) blend.files.push_back(open(one));
@@ -168,7 +169,7 @@ std::vector<BlendPhase> PreparedData::read_phases() const {
     MT_USER_CHECK(phase.samples > 0, ErrorClass::config,
                   cat(place, "dataset.phases: a phase of ", phase.samples, " samples"), hint);
     for (const auto& weight : weights->items()) phase.weights.push_back(weight.as_double());
-    phase.weights = normalize_weights(phase.weights);
+    phase.weights = normalize_weights(phase.weights, "dataset.phases");
     out.push_back(std::move(phase));
   }
   return out;
@@ -190,15 +191,17 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   fs::path path = fs::path(text).is_absolute() ? fs::path(text) : context_.base_directory / text;
   std::error_code ignored;
   auto extension = path.extension();
-  bool raw = extension == ".txt" || extension == ".jsonl" || extension == ".json";
+  const fs::path plain = without_compression(path);
+  const fs::path text_extension = plain.extension();
+  bool raw = text_extension == ".txt" || text_extension == ".jsonl" || text_extension == ".json";
   if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) &&
       extension != ".idx" && extension != ".bin") {
-    fs::path prefix = fs::path(path).replace_extension();
+    fs::path prefix = fs::path(plain).replace_extension();
     throw Error(
         ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
         cat("run: mtrain data prepare --input ", path.string(), " --output ", prefix.string(),
             " --tokenizer ", context_.tokenizer ? context_.tokenizer->name() : "NAME",
-            " --append-eod", extension == ".txt" ? " --split-on blank-lines" : "",
+            " --append-eod", text_extension == ".txt" ? " --split-on blank-lines" : "",
             "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
@@ -294,6 +297,10 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
   for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
   std::vector<std::unique_ptr<SampleSource>> sources;
   for (size_t d = 0; d < from.files.size(); ++d) {
+    if (weights[d] == 0) {
+      sources.push_back(nullptr);
+      continue;
+    }
     // All shares are rounded up, so with many small datasets the blend may take more samples of the
     // large ones than their surplus covers.
     auto share = std::max({int64_t{1}, used[d], blend_share_with_surplus(num_samples, weights[d])});
@@ -304,12 +311,17 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
 
 PreparedData::Source PreparedData::blend_by_phase(const Blend& from, Split which,
                                                   int64_t num_samples) const {
-  BlendIndex index = blend_phases(phases_until(from, num_samples));
+  const std::vector<BlendPhase> phases = phases_until(from, num_samples);
+  BlendIndex index = blend_phases(phases);
+  auto has_weight = [&](size_t d) {
+    return std::ranges::any_of(phases,
+                               [&](const BlendPhase& phase) { return phase.weights[d] > 0; });
+  };
   std::vector<int64_t> used(from.files.size(), 1);
   for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
   std::vector<std::unique_ptr<SampleSource>> sources;
   for (size_t d = 0; d < from.files.size(); ++d)
-    sources.push_back(ordered(from.files[d], which, used[d]));
+    sources.push_back(has_weight(d) ? ordered(from.files[d], which, used[d]) : nullptr);
   return std::make_unique<BlendSource>(std::move(sources), std::move(index));
 }
 

@@ -1,8 +1,6 @@
 #include "mtrain/finetune/record_file.h"
 
-#include <unistd.h>
-
-#include <fstream>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -68,7 +66,7 @@ bool blank(std::string_view line) {
 }
 
 void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
-  LineReader reader(path, kMaxRecordBytes);
+  LineReader reader(path, kMaxRecordBytes, "split the record, or leave it out");
   std::string_view line;
   while (reader.next(line)) {
     if (blank(line)) continue;
@@ -92,7 +90,9 @@ void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   }
 }
 
-void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
+void read_list(const fs::path& path, const OnRecord& each) {
+  InputBuffer text(path);
+  std::istream in(&text);
   int64_t number = 0;
   auto place = [&] { return cat(printable(path.string()), ": record ", number); };
   Watch watch(1, [&](Json& record) {
@@ -113,6 +113,14 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
   }
 }
 
+/// True when the first character of the text that is not blank opens a list.
+bool begins_list(const fs::path& path) {
+  InputBuffer text(path);
+  int first = text.sgetc();
+  while (first == ' ' || first == '\t' || first == '\r' || first == '\n') first = text.snextc();
+  return first == '[';
+}
+
 }  // namespace
 
 void BadRecords::reject(const std::string& place, const std::string& fault,
@@ -125,21 +133,10 @@ void BadRecords::reject(const std::string& place, const std::string& fault,
 
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
-    ::close(open_regular_file(
-        path));  // checked here, since a stream would wait for the writer of a pipe
-  std::ifstream in(path, std::ios::binary);
-  MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io,
+  MT_USER_CHECK(fs::exists(path, ignored) && !fs::is_directory(path, ignored), ErrorClass::io,
                 cat("cannot read ", printable(path.string())),
                 "name an existing .json or .jsonl file");
-  char first = ' ';
-  if (in.peek() == 0xEF) in.ignore(3);  // a byte order mark
-  const auto begin = in.tellg();
-  while (in.get(first) && (first == ' ' || first == '\t' || first == '\r' || first == '\n')) {
-  }
-  if (!in || first != '[') return read_lines(path, bad, each);
-  in.seekg(begin);
-  read_list(path, in, each);
+  begins_list(path) ? read_list(path, each) : read_lines(path, bad, each);
 }
 
 std::string record_digest(const fs::path& path) {

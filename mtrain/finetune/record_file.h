@@ -1,5 +1,5 @@
-// Reads the records of a JSON file: one object per line, or one list of objects. Streams: memory
-// holds one record. Stateless functions; safe from any thread.
+// Reads the records of a JSON file: one object per line, or one list of objects; also compressed.
+// Streams: memory holds one record. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <functional>

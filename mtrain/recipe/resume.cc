@@ -47,7 +47,8 @@ struct Changes {
   std::vector<std::string> data,
       data_paths;  // of the section dataset: other settings, and (data_paths) settings that name
                    // files
-  std::vector<std::string> shared_data;  // data settings of other sections
+  std::vector<std::string> shared_data;      // data settings of other sections
+  std::vector<std::string> tokenizer_paths;  // settings that name the tokenizer's files
   std::string advice;
 };
 
@@ -112,6 +113,8 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
+    if (resume == safe && spec->input_path && d.path.starts_with("tokenizer."))
+      out.tokenizer_paths.push_back(describe(d, origins));
     if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
         (resume == coming_steps && coming(d.before, step) == coming(d.after, step)))
@@ -134,7 +137,7 @@ void add(std::vector<std::string>& lines, const std::vector<std::string>& more) 
 /// Data settings are refused if they change the samples that were already read. A data setting of
 /// another section may affect more than the data. `later`: the samples still to be read change.
 void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
-  if (before == now) {
+  if (same_data(before, now)) {
     add(changes.changes_result, changes.shared_data);
     return later ? add(changes.changes_result, changes.data) : void();
   }
@@ -151,7 +154,8 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
                  Changes& changes) {
   const bool reads_on =
       before.state.consumed_samples > 0 && before.state.step < recipe.settings.train.steps;
-  if (!reads_on || before.data != now.data || before.order.empty() || before.order == now.order)
+  if (!reads_on || !same_data(before.data, now.data) || before.order.empty() ||
+      before.order == now.order)
     return;
   const std::string why =
       cat("dataset.order=megatron orders all samples differently for each number of epochs: the "
@@ -189,6 +193,11 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
       cat(fix, ", or set run.deterministic=false"));
 }
 
+/// Each item on a line of its own, below a line of lines().
+std::string indented(const std::vector<std::string>& items) {
+  return items.empty() ? "" : "\n    " + join(items, "\n    ");
+}
+
 std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
 
 bool only_for_training(const std::string& path) {
@@ -209,9 +218,10 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   const auto origins = origins_of(saved);
   Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
   if (before.tokenizer != now.tokenizer)
-    changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
+    changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer,
+                                     indented(changes.tokenizer_paths)));
   const std::string whole = identity_of(saved).data, whole_now = identity_of(now_saved).data;
-  judge_data(before.data, now.data, !whole.empty() && whole != whole_now, changes);
+  judge_data(before.data, now.data, !whole.empty() && !same_data(whole, whole_now), changes);
   judge_order(before, now, old, recipe, origins, changes);
   const std::string arithmetic = identity_of(saved).arithmetic,
                     here = identity_of(now_saved).arithmetic;

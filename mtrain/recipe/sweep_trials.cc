@@ -7,6 +7,7 @@
 #include "mtrain/config/override_settings.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/config/sweep.h"
+#include "mtrain/config/text_settings.h"
 #include "mtrain/recipe/search_path.h"
 
 namespace mtrain {
@@ -114,6 +115,7 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
   wanted.settings_of = [&](const std::string& key, const Node* value) {
     return settings_of(key, value, bare.config.composition().tree, catalog);
   };
+  wanted.is_text = [&](const std::string& key) { return is_text_setting(key, catalog); };
   Report report;
   auto sweep = read_sweep(wanted, report);
   report.throw_if_errors();

@@ -11,7 +11,20 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kShownBytes = 80, kShownLines = 6;
-constexpr const char* kFiles = "files";
+constexpr const char *kFiles = "files", *kFile = "file";
+
+/// Removes the names of prepared files: their sizes and checksums identify them.
+void drop_names(Json& json) {
+  if (!json.is_structured()) return;
+  if (json.is_object() && json.contains(kFile) && json.contains("bin_bytes")) json.erase(kFile);
+  for (Json& child : json) drop_names(child);
+}
+
+bool same(Json a, Json b) {
+  drop_names(a);
+  drop_names(b);
+  return a == b;
+}
 
 /// The part of `text` around the offset of the first difference.
 std::string around(const std::string& text, size_t offset) {
@@ -32,7 +45,7 @@ std::string text_change(const std::string& before, const std::string& now) {
 /// nothing to a reader.
 bool compare_pairs(const Json& before, const Json& now, std::vector<std::string>& out) {
   auto name = [](const Json& json) {
-    auto file = json.is_object() ? json.find("file") : json.end();
+    auto file = json.is_object() ? json.find(kFile) : json.end();
     return json.is_object() && file != json.end() && file->is_string() ? file->get<std::string>()
                                                                        : std::string();
   };
@@ -77,7 +90,7 @@ std::string setting_of(const std::string& path) {
 /// Compares the values of both sides; either may be absent.
 void compare(const Json* before, const Json* now, const std::string& path,
              std::vector<std::string>& out) {
-  if (before && now && *before == *now) return;
+  if (before && now && same(*before, *now)) return;
   if (before && now &&
       (compare_pairs(*before, *now, out) || compare_records(*before, *now, path, out)))
     return;
@@ -115,15 +128,21 @@ std::vector<std::string> shortened(std::vector<std::string> lines, size_t limit)
 
 }  // namespace
 
+bool same_data(const std::string& before, const std::string& now) {
+  if (before == now) return true;
+  Json old_data = Json::parse(before, nullptr, false), new_data = Json::parse(now, nullptr, false);
+  return !old_data.is_discarded() && !new_data.is_discarded() &&
+         same(std::move(old_data), std::move(new_data));
+}
+
 std::vector<std::string> data_changes(const std::string& before, const std::string& now,
                                       size_t limit) {
-  if (before == now) return {};
+  if (same_data(before, now)) return {};
   const Json old_data = Json::parse(before, nullptr, false),
              new_data = Json::parse(now, nullptr, false);
   std::vector<std::string> out;
   if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
-  if (out.empty())
-    out.push_back(text_change(before, now));  // not JSON, or the same values in another notation
+  if (out.empty()) out.push_back(text_change(before, now));  // not JSON
   return shortened(std::move(out), limit);
 }
 

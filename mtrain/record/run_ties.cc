@@ -155,4 +155,8 @@ void require_same_run(const fs::path& run, const fs::path& checkpoints,
           shown(CheckpointStore(checkpoints).step_folder(*step))));
 }
 
+void require_own_checkpoints(const fs::path& run, const fs::path& checkpoints) {
+  if (const auto newest = newest_step(checkpoints)) require_same_run(run, checkpoints, newest);
+}
+
 }  // namespace mtrain

@@ -24,4 +24,8 @@ MT_API void require_no_run(const fs::path& run, const fs::path& checkpoints);
 MT_API void require_same_run(const fs::path& run, const fs::path& checkpoints,
                              std::optional<int64_t> step);
 
+/// require_same_run() for the newest checkpoint in `checkpoints`, before the start is prepared;
+/// does nothing where there is none.
+MT_API void require_own_checkpoints(const fs::path& run, const fs::path& checkpoints);
+
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// The tables of rules_test.cc: a recipe (llama, gpt2 or moe) with changes that break a rule, and
-// with changes that keep it.
+// The tables of rules_test.cc: a recipe (llama, gpt2, bert or moe) with changes that break a rule,
+// and with changes that keep it.
 #pragma once
 #include <span>
 

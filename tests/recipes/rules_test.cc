@@ -24,6 +24,11 @@ const char* base_recipe(std::string_view model) {
            "seq_length: "
            "1024}\n"
            "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
+  if (model == "bert")
+    return "model: {type: bert, layers: 12, hidden_size: 768, heads: 12, ffn_hidden_size: 3072, "
+           "seq_length: "
+           "512}\n"
+           "dataset: {type: bert, path: x}\ntrain: {steps: 100}\n";
   if (model == "moe")
     return "model: {type: moe, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, "
            "ffn_hidden_size: "
@@ -114,11 +119,11 @@ TEST_CASE("no rule is without a case, no case without a rule, no id is used twic
 TEST_CASE("rules name only what exists") {
   SchemaCatalog catalog = schema_catalog(plugins());
   std::set<std::string> known = {
-      "given_ranks",       "least_nproc",         "gpu.name",        "gpu.compute_capability",
-      "gpu.per_domain",    "layout.fault",        "layout.stages",   "layout.layers",
-      "layout.mtp_layers", "layout.mtp_stage",    "objective.model", "objective.dataset",
-      "split.fault",       "batch.fault",         "batch.largest",   "batch.divisor",
-      "batch.last_from",   "device_communicators"};
+      "given_ranks",       "least_nproc",          "gpu.name",        "gpu.compute_capability",
+      "gpu.per_domain",    "layout.fault",         "layout.stages",   "layout.layers",
+      "layout.mtp_layers", "layout.mtp_stage",     "objective.model", "objective.dataset",
+      "split.fault",       "batch.fault",          "batch.largest",   "batch.divisor",
+      "batch.last_from",   "device_communicators", "norms.kept"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

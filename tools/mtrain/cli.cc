@@ -305,8 +305,9 @@ std::string check_count(const std::string& text) {
 std::string check_output_path(const std::string& path) {
   const bool home = path == "~" || path.starts_with("~/");
   return home ? cat(printable(path),
-                    " is a folder called ~, not the home folder: write a space in "
-                    "place of '=', or the whole path")
+                    " is a folder called ~, not the home folder: only a shell replaces ~, at the "
+                    "start of a word and outside of quotes (--output ~/x, not --output=~/x); write "
+                    "it so, or the whole path")
               : "";
 }
 

@@ -45,7 +45,8 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 /// Checks of an option's value, for CLI::Option::check: empty, or what is wrong. CLI11 itself would
 /// read -1 and numbers of more than 64 bits as another count.
 std::string check_count(const std::string& text);
-/// Refuses ~/x: in --output=~/x the shell leaves ~ as it is.
+/// For every option and argument that names a file or folder to write. Refuses ~/x, which a shell
+/// leaves as it is in quotes and in --output=~/x: it would be a folder called "~".
 std::string check_output_path(const std::string& path);
 
 void add_train_command(CLI::App& app, Cli& cli);

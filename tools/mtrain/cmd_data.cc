@@ -12,6 +12,7 @@
 #include "mtrain/config/override.h"
 #include "mtrain/config/text_settings.h"
 #include "mtrain/data/indexed_summary.h"
+#include "mtrain/data/line_reader.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -56,6 +57,14 @@ void inspect(const InspectArguments& arguments) {
 }
 
 }  // namespace
+
+void each_line(const std::string& path,
+               const std::function<void(std::string_view line, const std::string& place)>& each) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  LineReader reader(path, kMostBytes, "split the line");
+  for (std::string_view line; reader.next(line);)
+    if (!trim(line).empty()) each(line, reader.place());
+}
 
 std::vector<std::string> take_settings(std::vector<std::string>& words) {
   auto is_file = [](const std::string& word) {

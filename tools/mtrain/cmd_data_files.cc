@@ -15,6 +15,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/data/indexed_merge.h"
 #include "mtrain/data/indexed_summary.h"
+#include "mtrain/data/input_stream.h"
 #include "mtrain/train/signals.h"
 
 namespace mtrain {
@@ -175,7 +176,8 @@ void check_show_options(const CLI::App& command, const RecordArguments& records,
 
 void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& command) {
   const RecordArguments& a = arguments.records;
-  const bool is_records = a.path.ends_with(".json") || a.path.ends_with(".jsonl");
+  const std::string name = without_compression(a.path).string();
+  const bool is_records = name.ends_with(".json") || name.ends_with(".jsonl");
   check_show_options(command, a, is_records);
   if (is_records)
     return show_records(cli, a,
@@ -244,8 +246,10 @@ void add_data_show(CLI::App& data, Cli& cli) {
       "show", "show the tokens of documents, or of fine-tuning records, as text");
   auto a = std::make_shared<ShowArguments>();
   command
-      ->add_option("prefix", a->records.path,
-                   "a pair, with or without .bin or .idx; or a .json or .jsonl file of records")
+      ->add_option(
+          "prefix", a->records.path,
+          "a pair, with or without .bin or .idx; or a .json or .jsonl file of records, also with "
+          ".gz or .zst")
       ->required()
       ->type_name("PREFIX|FILE");
   add_record_options(*command, a->records);

@@ -1,9 +1,6 @@
 // mtrain data render: converts conversations to the text and tokens that a model is trained on.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <ctime>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -77,8 +74,7 @@ void take_messages(ordered_json messages, Line& line) {
   line.input.messages = chat::messages_from_json(messages.dump());
 }
 
-Line read_line(const std::string& text, const chat::TemplateFile& file,
-               const Tokenizer* tokenizer) {
+Line read_line(std::string_view text, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
   ordered_json json;
   try {
     json = ordered_json::parse(text);
@@ -190,28 +186,14 @@ void render(Cli& cli, const RenderArguments& arguments, const CLI::App& command)
   if (!arguments.tokenizer.empty())
     tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   if (tokenizer) finetune::add_special_names(*tokenizer, file.special);
-  std::ifstream opened;
-  if (arguments.input != "-") {
-    if (std::error_code ignored; fs::exists(arguments.input, ignored))
-      ::close(open_regular_file(arguments.input));
-    opened.open(arguments.input, std::ios::binary);
-    MT_USER_CHECK(opened.is_open(), ErrorClass::io, cat("cannot read ", printable(arguments.input)),
-                  "");
-  }
-  std::istream& in = arguments.input == "-" ? std::cin : opened;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
-    if (trim(line).empty()) continue;
+  each_line(arguments.input, [&](std::string_view line, const std::string& place) {
     try {
       render_line(chat_template, file, read_line(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
-      throw Error(e.error_class(),
-                  cat(arguments.input == "-" ? "standard input" : printable(arguments.input), ":",
-                      number, ": ", e.message()),
-                  e.hint());
+      throw Error(e.error_class(), cat(printable(place), ": ", e.message()), e.hint());
     }
-  }
+  });
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 // mtrain data tokenize: a filter from JSON lines with texts to JSON lines with their tokens.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -41,12 +38,10 @@ class CodePoints {
   std::vector<uint32_t> before_;
 };
 
-std::string read_text(const std::string& line, const TokenizeArguments& arguments, int64_t number) {
+std::string read_text(std::string_view line, const std::string& key, const std::string& place) {
   auto fail = [&](const std::string& what) {
-    throw Error(
-        ErrorClass::data,
-        cat(arguments.input == "-" ? "standard input" : arguments.input, ":", number, ": ", what),
-        cat("each line is an object like {\"", printable(arguments.key), "\": \"…\"}"));
+    throw Error(ErrorClass::data, cat(printable(place), ": ", what),
+                cat("each line is an object like {\"", printable(key), "\": \"…\"}"));
   };
   nlohmann::json json;
   try {
@@ -57,9 +52,9 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
     fail(cat("cannot be read: ", printable(e.what())));
   }
   if (!json.is_object()) fail("is not an object");
-  auto at = json.find(arguments.key);
+  auto at = json.find(key);
   if (at == json.end() || !at->is_string())
-    fail(cat("has no text in the field '", printable(arguments.key), "'"));
+    fail(cat("has no text in the field '", printable(key), "'"));
   return at->get<std::string>();
 }
 
@@ -88,19 +83,9 @@ void write_tokens(const Tokenizer& tokenizer, const std::string& text,
 void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
   PluginHost plugins = plugin_host(cli);
   auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
-  std::ifstream file;
-  if (arguments.input != "-") {
-    if (std::error_code ignored; fs::exists(arguments.input, ignored))
-      ::close(open_regular_file(arguments.input));
-    file.open(arguments.input, std::ios::binary);
-    MT_USER_CHECK(file.good(), ErrorClass::io, cat("cannot open ", arguments.input),
-                  "check the path for a typo");
-  }
-  std::istream& in = arguments.input == "-" ? std::cin : file;
-  std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number)
-    if (!trim(line).empty())
-      write_tokens(*tokenizer, read_text(line, arguments, number), arguments.options);
+  each_line(arguments.input, [&](std::string_view line, const std::string& place) {
+    write_tokens(*tokenizer, read_text(line, arguments.key, place), arguments.options);
+  });
   std::cout.flush();
   MT_USER_CHECK(std::cout.good(), ErrorClass::io, "cannot write to standard output", "");
 }
@@ -114,7 +99,8 @@ void add_data_tokenize(CLI::App& data, Cli& cli) {
       ->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
       ->required()
       ->type_name("NAME");
-  command->add_option("-i,--input", a->input, "JSON lines; -: standard input")
+  command
+      ->add_option("-i,--input", a->input, "JSON lines, also with .gz or .zst; -: standard input")
       ->type_name("FILE")
       ->capture_default_str();
   command->add_option("--json-key", a->key, "the field of each line that holds the text")

@@ -84,6 +84,7 @@ void add_help_command(CLI::App& app, Cli& cli) {
   command
       ->add_option("-o,--output", options->output,
                    "with --man: write the pages of this command and its subcommands to this folder")
+      ->check(check_output_path)
       ->needs(man)
       ->type_name("DIR");
   command->footer(

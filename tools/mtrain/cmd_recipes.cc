@@ -146,7 +146,10 @@ void add_new(CLI::App& recipes, Cli& cli) {
   auto* command = recipes.add_subcommand("new", "write a recipe with all required settings");
   auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
        dataset = std::make_shared<std::string>();
-  command->add_option("file", *file, "the new file")->required()->type_name("FILE");
+  command->add_option("file", *file, "the new file")
+      ->check(check_output_path)
+      ->required()
+      ->type_name("FILE");
   command->add_option("--model", *model, "the model plugin")
       ->capture_default_str()
       ->type_name("NAME");

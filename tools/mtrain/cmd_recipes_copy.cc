@@ -163,7 +163,10 @@ void add_recipes_copy(CLI::App& recipes, Cli& cli) {
   auto path_or_name = std::make_shared<std::string>(), file = std::make_shared<std::string>();
   auto with_files = std::make_shared<bool>(false);
   command->add_option("recipe", *path_or_name, "a name or a file")->required()->type_name("RECIPE");
-  command->add_option("file", *file, "the new file")->required()->type_name("FILE");
+  command->add_option("file", *file, "the new file")
+      ->check(check_output_path)
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--with-files", *with_files,
                     "also copy options and texts next to the recipe that the copy would not find");
   command->footer(

@@ -172,6 +172,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
   layouts
       ->add_option("--certificate", words->certificate,
                    "write the layouts and their differences to this JSON file")
+      ->check(check_output_path)
       ->type_name("FILE");
   layouts->footer(
       "Exit status: 0 no layout differs, 14 a layout differs or fails, 10 the recipe is invalid.\n"

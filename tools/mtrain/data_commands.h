@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,11 @@ void make_folder_of(const fs::path& prefix);
 
 /// How the options of a command name a tokenizer; see check_tokenizer.
 TokenizerWords option_words();
+
+/// Calls `each` with every line of a file of JSON lines, except for blank ones, and with its place,
+/// "a.jsonl:7". The file may be compressed; "-" is standard input. Error(io), Error(data).
+void each_line(const std::string& path,
+               const std::function<void(std::string_view line, const std::string& place)>& each);
 
 /// Fine-tuning records, and how to read them.
 struct RecordArguments {

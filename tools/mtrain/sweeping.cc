@@ -12,6 +12,7 @@
 #include "mtrain/recipe/recipe_state.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/recipe/sweep_trials.h"
+#include "mtrain/record/run_ties.h"
 #include "recipe_words.h"
 #include "sweep_table.h"
 #include "training.h"
@@ -72,11 +73,27 @@ RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
   return request;
 }
 
+/// Two sweeps with one checkpoint.dir would share the checkpoints of their trials:
+/// Error(checkpoint).
+void require_own_checkpoints_of(const SweepTrial& trial, const Recipe& recipe) {
+  try {
+    require_own_checkpoints(recipe.run_directory(), recipe.checkpoint_directory());
+  } catch (const Error& error) {
+    const bool chosen = !recipe.settings.checkpoint.dir.empty();
+    throw Error(error.error_class(), cat(title(trial), "\n", error.message()),
+                chosen ? "choose another folder for the checkpoints of this sweep: "
+                         "checkpoint.dir=ANOTHER/FOLDER; to continue the other sweep, set its "
+                         "run.dir"
+                       : error.hint());
+  }
+}
+
 /// A trial whose folder contains a run continues it, so that a stopped sweep can be continued. A
 /// run of another configuration must not be continued: Error(checkpoint).
-void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+void require_same_trial(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   if (!continues_run(recipe)) return;
+  require_own_checkpoints_of(trial, recipe);
   resolve_epochs(recipe, plugins);
   resolve_dtype(recipe, plugins);
   std::vector<std::string> exact = {"train.steps", "rng.seed", "validation.steps"};
@@ -166,7 +183,7 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   if (cli.status != 0 && !keep_going) return;
   const SweepFolders folders = sweep_folders(trials, faulty, plugins);
   for (size_t i = 0; i < trials.size(); ++i)
-    if (!faulty[i]) require_same_run(trials[i], folders.of_trials[i], plugins);
+    if (!faulty[i]) require_same_trial(trials[i], folders.of_trials[i], plugins);
   SweepRun sweep(cli, trials, folders, plugins);
   for (size_t i = 0; i < trials.size(); ++i)
     if (faulty[i]) sweep.skip(i);

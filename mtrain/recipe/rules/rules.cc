@@ -101,6 +101,12 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   facts["objective.dataset"] = found[1];
 }
 
+/// True for a model that uses the results of its norms again.
+bool keeps_norms(const ConfigContainer& config, const SchemaCatalog& catalog) {
+  const Schema* model = catalog.component(catalog.kind_of("model"), config.type_of("model"));
+  return model && model->keeps_norms;
+}
+
 /// The names of communicators for device memory, built or planned, for rules about dist.comm.
 ExpressionList device_communicators(const SchemaCatalog& catalog) {
   ExpressionList names;
@@ -224,6 +230,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
   input.facts["device_communicators"] = device_communicators(catalog);
+  input.facts["norms.kept"] = keeps_norms(config, catalog);
   input.renamed = renamed_settings(config);
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);

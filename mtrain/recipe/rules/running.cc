@@ -22,6 +22,8 @@ constexpr Rule kRules[] = {
      "len(dataset.weights) == len(dataset.paths)",
      "{len(dataset.weights)} weights for {len(dataset.paths)} paths", "each path has one weight",
      "dataset.weights=[]"},
+    {"weights-sum", "dataset.weights", "len(dataset.weights) > 0", "sum(dataset.weights) > 0",
+     "all weights are 0", "a dataset of weight 0 gives no sample", "dataset.weights=[]"},
     {"keep-two", "checkpoint.keep", "", "checkpoint.keep != 1",
      "with 1, there is no other checkpoint if that one is damaged", "", "checkpoint.keep=2"},
     {"retain-interval", "checkpoint.retain_interval", "checkpoint.retain_interval > 0",

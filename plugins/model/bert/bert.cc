@@ -23,6 +23,7 @@ struct BertConfig {
   void bind(Fields& f) {
     using enum ResumeClass;
     f.objective(Dataset::kMaskedToken);
+    f.keeps_norms();
     f("layers", layers, "number of encoder blocks")
         .min(1)
         .max(kMostLayers)

@@ -22,11 +22,11 @@ struct Gpt2Config {
     f("path", path, "vocab.json, or a folder with vocab.json and merges.txt")
         .required()
         .example("/models/gpt2")
-        .resume(ResumeClass::impossible)
+        .resume(ResumeClass::safe)  // the identity compares the contents
         .renamed_from({"vocab_file"})
         .input_path();
     f("merges", merges, "merges.txt; empty: the one next to the vocabulary")
-        .resume(ResumeClass::impossible)
+        .resume(ResumeClass::safe)
         .renamed_from({"merge_file"})
         .input_path();
     f("eod", eod, "text of the end-of-document token").resume(ResumeClass::impossible);

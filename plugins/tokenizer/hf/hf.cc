@@ -18,7 +18,7 @@ struct HfConfig {
     f("path", path, "tokenizer.json, or the folder that contains it")
         .required()
         .example("/models/Llama-3.2-1B")
-        .resume(ResumeClass::impossible)
+        .resume(ResumeClass::safe)  // the identity compares the contents
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("eod", eod,

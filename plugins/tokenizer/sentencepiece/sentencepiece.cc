@@ -29,7 +29,7 @@ struct SentencePieceConfig {
     f("path", path, "the model file, or the folder that contains it")
         .required()
         .example("/models/Llama-2-7b-hf")
-        .resume(ResumeClass::impossible)
+        .resume(ResumeClass::safe)  // the identity compares the contents
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("extra_ids", extra_ids,

@@ -24,7 +24,7 @@ struct TiktokenConfig {
     f("path", path, "the file with tokens and their ranks")
         .required()
         .example("/models/Llama-3/tokenizer.model")
-        .resume(ResumeClass::impossible)
+        .resume(ResumeClass::safe)  // the identity compares the contents
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("pattern", pattern,

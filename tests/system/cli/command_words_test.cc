@@ -121,6 +121,12 @@ TEST_CASE("counts below zero or of more than 64 bits, and outputs below ~, are r
         {"data prepare -i x.txt -o y -t byte --document-bytes -1", "--document-bytes: wanted"},
         {"data prepare -i x.txt -o y -t byte --max-document-bytes -1", "--max-document-bytes: "},
         {"data prepare -i x.txt --output=~/y -t byte", "--output: ~/y is a folder called ~"},
+        {"recipes new '~/x/r.yaml'", "~/x/r.yaml is a folder called ~"},
+        {"recipes new '~/x/r.yaml'", "at the start of a word and outside of quotes"},
+        {"recipes cp quickstart '~/r.yaml'", "~/r.yaml is a folder called ~"},
+        {"help --man --output=~/man", "--output: ~/man is a folder called ~"},
+        {"verify layouts quickstart --certificate=~/c.json",
+         "--certificate: ~/c.json is a folder called ~"},
         {"data show x -t byte -d 0:-1", "0:-1"},
         {"bench r.yaml --rows -1", "--rows: wanted a whole number"},
         {"bench r.yaml --trace=~/t.json", "--trace: ~/t.json is a folder called ~"}}) {

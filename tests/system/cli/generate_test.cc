@@ -356,4 +356,14 @@ TEST_CASE("a tokenizer that is not the run's is warned of") {
                   other.err);
     CHECK_MESSAGE(has(other.err, "and this is hf: 195 tokens"), other.err);
   }
+  // The contents of its file identify a tokenizer, not the name.
+  const std::string on = "r.yaml -q run.dir=run train.steps=3 scheduler.warmup_steps=0 ";
+  Outcome other = cli_in(scratch.path(), on + "tokenizer.path=other");
+  CHECK(other.status == 12);
+  CHECK_MESSAGE(has(other.err, "tokenizer: hf: 200 tokens"), other.err);
+  CHECK_MESSAGE(has(other.err, "\n    tokenizer.path: own -> "), other.err);
+  fs::rename(scratch / "copy/tokenizer.json", scratch / "renamed.json");
+  Outcome same = cli_in(scratch.path(), on + "tokenizer.path=renamed.json");
+  CHECK_MESSAGE(same.status == 0, same.err);
+  CHECK_MESSAGE(!has(same.err, "tokenizer"), same.err);
 }

@@ -179,6 +179,22 @@ TEST_CASE("a run goes on however its data are named, and is repeated from anywhe
       cli_in(scratch / "elsewhere",
              "eval --from ../a --split train --batches 1 dataset.path=../proj/own/frank");
   CHECK_MESSAGE(eval.status == 0, eval.err);
+  // Sizes and checksums identify data, not names.
+  for (const char* end : {".bin", ".idx", ".tokenizer.json"})
+    fs::rename(scratch / ("proj/own/frank" + std::string(end)),
+               scratch / ("elsewhere/moved" + std::string(end)));
+  Outcome moved =
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=elsewhere/moved train.steps=3" + rest);
+  CHECK_MESSAGE(moved.status == 0, moved.err);
+  CHECK_FALSE(has(moved.err, "dataset.path"));
+  CHECK(fs::exists(scratch / "a/checkpoints/step-3"));
+  for (const char* end : {".bin", ".idx"})
+    fs::remove(scratch / ("elsewhere/moved" + std::string(end)));
+  prepare(scratch / "elsewhere", "moved");
+  Outcome changed =
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=elsewhere/moved train.steps=4" + rest);
+  CHECK(changed.status == 12);
+  CHECK_MESSAGE(has(changed.err, "moved has different contents"), changed.err);
 }
 
 TEST_CASE("recipes cp: the copy reads the same files") {

@@ -96,6 +96,13 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK_MESSAGE(has(bad.err, "trial 1: train.micro_batch_size=0"), bad.err);
   CHECK(has(bad.out, "2 trials, 1 faulty"));
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
+  // A trial with another model has no setting of the model before it.
+  for (const char* models : {"model={type: llama, kv_heads: 1},{type: gpt2, dropout: 0.1}",
+                             "model={type: gpt2, dropout: 0.1},{type: llama, kv_heads: 1}"}) {
+    Outcome maps = cli({"check", r, "-m", "rng.seed=1", models});
+    CHECK_MESSAGE(maps.status == 0, maps.err);
+    CHECK_MESSAGE(has(maps.out, "2 trials, 0 faulty"), maps.out);
+  }
 }
 
 TEST_CASE("a sweep compares settings, whatever names the overrides use for them") {
@@ -413,6 +420,18 @@ TEST_CASE("each trial of a sweep has checkpoints of its own, also where checkpoi
   for (const char* trial : {"0", "1"}) CHECK(fs::exists(scratch / "c" / trial / "step-4"));
   for (const char* trial : {"s/0", "s/1"})
     CHECK(std::filesystem::exists(scratch / trial / "metrics.jsonl"));
+  // Another sweep cannot use them, whether its trials are the same or others.
+  for (const char* seeds : {"rng.seed=1,2", "rng.seed=3,4"}) {
+    Outcome other =
+        cli({r, "-m", "-q", "train.steps=4", seeds, "run.dir=" + (scratch / "t").string(),
+             "checkpoint.dir=" + (scratch / "c").string()});
+    CHECK(other.status == 12);
+    for (const char* part : {"trial 0: rng.seed=", "c/0 contains the checkpoints of another run",
+                             "checkpoint.dir=ANOTHER/FOLDER"})
+      CHECK_MESSAGE(has(other.err, part), other.err);
+    CHECK_MESSAGE(!has(other.err, "another configuration"), other.err);
+    CHECK_FALSE(fs::exists(scratch / "t"));
+  }
 }
 
 TEST_CASE(

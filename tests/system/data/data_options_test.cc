@@ -161,3 +161,31 @@ TEST_CASE("show and pack name their own option, or packed_length, where samples 
     CHECK_MESSAGE(!has(refused.err, "model.seq_length"), refused.err);
   }
 }
+
+TEST_CASE("every command that reads JSON lines reads compressed ones") {
+  ScratchFolder scratch;
+  const std::string lines =
+      "{\"text\": \"one\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+      "{\"role\": \"assistant\", \"content\": \"b\"}]}\r\n\n"
+      "{\"text\": \"two\", \"messages\": [{\"role\": \"user\", \"content\": \"c\"}, "
+      "{\"role\": \"assistant\", \"content\": \"d\"}]}";
+  put(scratch / "x.jsonl", lines);
+  put(scratch / "x.jsonl.gz", stored_gzip(lines));
+  put(scratch / "bad.jsonl.gz", stored_gzip(lines + "\n{"));
+  for (const char* command :
+       {"data tokenize -t byte -i ", "data render --template chatml -t byte ",
+        "data show -t byte dataset.chat_template=chatml dataset.format=openai ",
+        "data pack -t byte dataset.chat_template=chatml dataset.format=openai --json "}) {
+    CAPTURE(command);
+    const auto plain = cli_in(scratch.path(), cat(command, "x.jsonl")),
+               compressed = cli_in(scratch.path(), cat(command, "x.jsonl.gz"));
+    CHECK_MESSAGE(plain.status == 0, plain.err);
+    CHECK_MESSAGE(compressed.status == 0, compressed.err);
+    std::string same = compressed.out;
+    for (size_t at; (at = same.find("x.jsonl.gz")) != std::string::npos;) same.erase(at + 7, 3);
+    CHECK(same == plain.out);
+    CHECK_FALSE(plain.out.empty());
+    const auto bad = cli_in(scratch.path(), cat(command, "bad.jsonl.gz"));
+    CHECK_MESSAGE(has(bad.err, "bad.jsonl.gz:4: is not valid JSON"), bad.err);
+  }
+}

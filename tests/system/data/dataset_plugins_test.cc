@@ -158,6 +158,17 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   expect_error(ErrorClass::config, {"one epoch", "train.steps instead of train.epochs"},
                [&] { weighted->split(Split::train, Dataset::kOneEpoch); });
 
+  // A pair of weight 0 gives no sample, also where the split has no document of it.
+  write_documents(scratch / "tiny", 1, 11, 100);
+  for (const char* order : {"megatron", "open"}) {
+    auto zero = plugins.dataset(
+        "gpt",
+        cat("{paths: [tiny, a, b], weights: [0, 1, 0], split: '50,50', ", "order: ", order, "}"),
+        context);
+    for (Split which : {Split::train, Split::valid})
+      CHECK(from_b(first_tokens(*zero->split(which, 40), 10, 40)) == 0);
+  }
+
   auto by_size = plugins.dataset("gpt", "{paths: [a, b], split: '1'}", context);
   auto all = by_size->split(Split::train, Dataset::kOneEpoch);
   CHECK(all->size() == (30 * 11 - 1) / 10 + (60 * 11 - 1) / 10);

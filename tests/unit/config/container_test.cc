@@ -162,7 +162,7 @@ TEST_CASE(
     const ConfigContainer config = ConfigContainer::load(again, catalog(), report);
     return report.ok() ? config.to_yaml() : report.text();
   };
-  for (const char* choice : {"optimizer.type=sgd", "optimizer=sgd", "optimizer={type: sgd}"}) {
+  for (const char* choice : {"optimizer.type=sgd", "optimizer=sgd"}) {
     CHECK(load(true, {choice}) ==
           "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  "
           "lr: 0.01\n  momentum: 0.0\n");
@@ -181,6 +181,23 @@ TEST_CASE(
   CHECK_MESSAGE(said.find("optimizer.betas: no such setting") != std::string::npos, said);
   CHECK_MESSAGE(said.find("command line, argument 3") != std::string::npos, said);
   CHECK(load(true, {"optimizer=adamw"}) == saved);
+}
+
+TEST_CASE("a map that names another component replaces the component and keeps the section") {
+  auto optimizer = [](const std::string& settings, std::vector<std::string> overrides) {
+    const auto config = ConfigContainer::load_or_throw(
+        request(cat("train: {steps: 7}\noptimizer: ", settings, "\n"), std::move(overrides)),
+        catalog());
+    return brief(config.root().at("optimizer"), 200);
+  };
+  const std::string adamw = "{overlap: true, learning_rate: 1e-2, betas: [0.5, 0.5]}";
+  CHECK(optimizer(adamw, {"optimizer={type: sgd}"}) ==
+        "{type: sgd, overlap: true, lr: 0.1, momentum: 0.0}");
+  CHECK(optimizer(adamw, {"optimizer={type: sgd, lr: 2}", "optimizer.momentum=0.5"}) ==
+        "{type: sgd, overlap: true, lr: 2.0, momentum: 0.5}");
+  CHECK(optimizer(adamw, {"optimizer={type: adamw, lr: 2}"}) ==
+        optimizer(adamw, {"optimizer={lr: 2}"}));
+  CHECK(optimizer(adamw, {"optimizer={lr: 2}"}).find("betas: [0.5, 0.5]") != std::string::npos);
 }
 
 TEST_CASE("all faults come in one report") {

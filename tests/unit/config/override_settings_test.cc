@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/container.h"
 #include "mtrain/config/fields.h"
 #include "mtrain/config/yaml_load.h"
 
@@ -33,7 +34,7 @@ struct Adam {
   std::vector<int64_t> stops;
   void bind(Fields& f) {
     f("betas.first", beta, "decay").renamed_from({"adam_beta1", "momentum"});
-    f("stops", stops, "steps");
+    f("stops", stops, "steps").renamed_from({"halts"});
   }
 };
 
@@ -108,4 +109,54 @@ TEST_CASE("the components of the recipe decide what a name means") {
   CHECK(settings("optimizer.momentum", "1", "optimizer: {type: adam}") == "optimizer.betas.first");
   CHECK(settings("optimizer.sgd_momentum", "1", "optimizer: {type: adam}") ==
         "optimizer.momentum");  // of a component that an override may choose
+}
+
+TEST_CASE(
+    "a patch comes after the files and before the command line, under any name of a setting") {
+  struct Row {
+    const char *settings, *patch;
+    std::vector<std::string> overrides;
+    const char *path, *value;
+  };
+  const Row rows[] = {
+      {"{lr: 1}", "optimizer.learning_rate=2", {}, "optimizer.lr", "2.0"},
+      {"{learning_rate: 1}", "optimizer.lr=2", {}, "optimizer.lr", "2.0"},
+      {"{lr: 1}", "'optimizer={learning_rate: 2}'", {}, "optimizer.lr", "2.0"},
+      {"{lr: 1}", "optimizer.learning_rate=2, optimizer.lr=3", {}, "optimizer.lr", "3.0"},
+      {"{lr: 1}", "optimizer.lr=3, optimizer.learning_rate=2", {}, "optimizer.lr", "2.0"},
+      {"{lr: 1}", "'~optimizer.learning_rate', '+optimizer.lr=2'", {}, "optimizer.lr", "2.0"},
+      {"{}", "optimizer.learning_rate=2", {"optimizer.lr=3"}, "optimizer.lr", "3.0"},
+      {"{}", "optimizer.lr=2", {"optimizer.learning_rate=3"}, "optimizer.lr", "3.0"},
+      {"{}", "train.epochs=2", {}, "train.epochs", "2.0"},
+      {"{}", "train.epochs=2", {"train.max_steps=3"}, "train.steps", "3"},
+      // An item and an edit change the list that counts.
+      {"{stops: [1, 2]}", "'optimizer.halts[0]=7'", {}, "optimizer.stops", "[7, 2]"},
+      {"{halts: [1, 2]}", "'~optimizer.stops[0]'", {}, "optimizer.stops", "[2]"},
+      {"{stops: [1, 2]}", "'optimizer.halts=append(3)'", {}, "optimizer.stops", "[1, 2, 3]"},
+      {"{stops: [1, 2]}",
+       "'optimizer.halts=[5, 6]'",
+       {"optimizer.stops[0]=7"},
+       "optimizer.stops",
+       "[7, 6]"},
+      {"{stops: [1, 2]}",
+       "'optimizer.halts=[5, 6]', 'optimizer.stops=append(3)'",
+       {},
+       "optimizer.stops",
+       "[5, 6, 3]"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.settings);
+    CAPTURE(row.patch);
+    ConfigRequest request;
+    request.recipe = "r.yaml";
+    request.text =
+        cat("train: {steps: 9}\noptimizer: ", row.settings, "\npatch: [", row.patch, "]\n");
+    for (const auto& override : row.overrides) request.overrides.push_back({override, 2});
+    Report report;
+    const SchemaCatalog all = catalog();
+    const auto config = ConfigContainer::load(request, all, report);
+    CHECK_MESSAGE(report.ok(), report.text());
+    const Node* value = config.root().find(row.path);
+    CHECK((value ? brief(*value) : "absent") == row.value);
+  }
 }

@@ -39,6 +39,7 @@ Sweep sweep_of(const Row& row, Report& report) {
                          : std::vector<std::string>{};
   };
   request.settings_of = named_settings;
+  request.is_text = [](const std::string& key) { return key == "text"; };
   return read_sweep(request, report).value_or(Sweep());
 }
 
@@ -310,4 +311,23 @@ TEST_CASE("every value of a sweep reads back as itself") {
         CHECK(read->value->same_value(node));
     }
   }
+}
+
+TEST_CASE("numbers and commas for a text are one value or several: the sweep asks") {
+  for (const Row& row : {
+           Row{{"text=90,10,0"}, "'90,10,0' may be one text or several values"},
+           Row{{"text=90,10,0"}, "write \"text='90,10,0'\""},
+           Row{{"+text=0.5,1e-3"}, "'+text=choice(0.5,1e-3)'"},
+           Row{{}, "r.yaml:1:8", "{text: '9,1'}"},
+       }) {
+    const std::string said = trials_of(row);
+    CHECK_MESSAGE(said.find("error[sweep]") != std::string::npos, said);
+    CHECK_MESSAGE(said.find(row.trials) != std::string::npos, said);
+  }
+  CHECK(trials_of({{"text='90,10,0'"}, ""}) == "text='90,10,0'");
+  CHECK(trials_of({{"text='90,10','80,20'"}, ""}) == "text='90,10'; text='80,20'");
+  CHECK(trials_of({{"text=choice(90,10)"}, ""}) == "text=90; text=10");
+  CHECK(trials_of({{"text=a,b"}, ""}) == "text=a; text=b");
+  CHECK(trials_of({{"text=a,1"}, ""}) == "text=a; text=1");
+  CHECK(trials_of({{"number=1,2"}, ""}) == "number=1; number=2");
 }

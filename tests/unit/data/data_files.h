@@ -41,6 +41,25 @@ inline void put(const fs::path& path, std::string_view content) {
       .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
+/// The text as a gzip file that stores it. REQUIRES: at most 65535 bytes.
+inline std::string stored_gzip(std::string_view text) {
+  uint32_t crc = ~0U;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0xEDB88320U : 0U);
+  }
+  std::string out("\x1F\x8B\x08\0\0\0\0\0\0\xFF\x01", 11);
+  const auto add = [&](uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+  };
+  add(text.size(), 2);
+  add(~text.size(), 2);
+  out += text;
+  add(~crc, 4);
+  add(text.size(), 4);
+  return out;
+}
+
 /// A folder of the shared sample data; empty, with a message, when this machine does not have it.
 inline fs::path shared_data(std::string_view folder) {
   fs::path path = shared_root() / "data" / folder;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -115,6 +116,26 @@ TEST_CASE("sample and blending indices equal Megatron's own") {
     CHECK(index.dataset == c["dataset_index"].get<std::vector<int16_t>>());
     CHECK(index.sample == c["dataset_sample_index"].get<std::vector<int64_t>>());
   }
+}
+
+TEST_CASE("a dataset of weight 0 gives no sample, and the others are mixed as without it") {
+  const std::vector<double> others = normalize_weights(std::vector{3.0, 1.0, 0.7});
+  const BlendIndex without = blend(others, 500);
+  for (size_t place = 0; place <= others.size(); ++place) {
+    std::vector<double> weights = others;
+    weights.insert(weights.begin() + static_cast<std::ptrdiff_t>(place), 0.0);
+    const BlendIndex with = blend(weights, 500);
+    CHECK(with.sample == without.sample);
+    std::vector<int16_t> datasets = with.dataset;
+    CHECK(std::count(datasets.begin(), datasets.end(), static_cast<int16_t>(place)) == 0);
+    for (int16_t& d : datasets) d = static_cast<int16_t>(d - (d > static_cast<int16_t>(place)));
+    CHECK(datasets == without.dataset);
+  }
+  CHECK(blend(std::vector{0.0, 1.0}, 3).dataset == std::vector<int16_t>{1, 1, 1});
+  const std::vector<BlendPhase> phases = {{2, {1, 0}}, {3, {0, 1}}, {2, {1, 0}}};
+  const BlendIndex phased = blend_phases(phases);
+  CHECK(phased.dataset == std::vector<int16_t>{0, 0, 1, 1, 1, 0, 0});
+  CHECK(phased.sample == std::vector<int64_t>{0, 1, 0, 1, 2, 2, 3});
 }
 
 TEST_CASE("an exhaustive blend uses every sample once, in proportion") {

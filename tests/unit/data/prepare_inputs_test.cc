@@ -278,8 +278,12 @@ TEST_CASE("a pair for each field under Megatron's names, and lists of strings as
     options.overwrite = true;
     prepare_dataset(Bytes(), options);
   });
-  options.json_keys = {"a", "a"};
-  expect_error(ErrorClass::config, {"'a'"}, [&] { prepare_dataset(Bytes(), options); });
+  options.json_keys = {"b", "a", "a"};
+  expect_error(ErrorClass::config, {"--json-keys names the field 'a' twice", "each field once"},
+               [&] { prepare_dataset(Bytes(), options); });
+  options.json_keys = {"a/b", "c"};
+  expect_error(ErrorClass::config, {"the field 'a/b' cannot be part of a file's name"},
+               [&] { prepare_dataset(Bytes(), options); });
   options.json_keys = {"a"};
   put(scratch / "x.txt", "x");
   options.inputs.push_back(scratch / "x.txt");

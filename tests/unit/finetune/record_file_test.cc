@@ -50,6 +50,24 @@ TEST_CASE("records are the lines of a file, or the items of one list") {
   CHECK(read(scratch / "nothing").records.empty());
 }
 
+TEST_CASE("records are also read from compressed files") {
+  ScratchFolder scratch;
+  const std::string lines = "\xEF\xBB\xBF{\"a\":1}\n\n{\"a\":2}\n",
+                    list = "\xEF\xBB\xBF\n[{\"a\":1}, {\"a\":2}]";
+  put(scratch / "x.jsonl.gz", stored_gzip(lines));
+  put(scratch / "x.json.gz", stored_gzip(list));
+  put(scratch / "named.jsonl", stored_gzip(lines));  // the content decides, not the name
+  for (const char* name : {"x.jsonl.gz", "x.json.gz", "named.jsonl"}) {
+    CAPTURE(name);
+    CHECK(read(scratch / name).records == std::vector<std::string>{"{\"a\":1}", "{\"a\":2}"});
+  }
+  CHECK(read(scratch / "x.jsonl.gz").places[1] == "x.jsonl.gz:3");
+  CHECK(read(scratch / "x.json.gz").places[1] == "x.json.gz: record 1");
+  put(scratch / "cut.json.gz", stored_gzip(list).substr(0, 30));
+  expect_error(ErrorClass::data, {"cut.json.gz ends inside its compressed stream"},
+               [&] { read(scratch / "cut.json.gz"); });
+}
+
 TEST_CASE("an invalid record is reported with its place, or left out and counted") {
   ScratchFolder scratch;
   const std::string deep = std::string(80, '[') + std::string(80, ']');

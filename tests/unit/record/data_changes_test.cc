@@ -28,11 +28,31 @@ TEST_CASE("a file that changed is named, and its checksums are not") {
         Lines{"corpus has different contents: corpus.bin had 96 bytes and has 98"});
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 96, 2)) ==
         Lines{"corpus has different contents of the same size"});
-  CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 96, 1)) == Lines{"corpus -> books"});
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 98, 1)) == Lines{"corpus -> books"});
   CHECK(data_changes(R"({"files":["a1 openai",null,"b1 openai"]})",
                      R"({"files":["a2 openai",null,"b2 openai"]})") ==
         Lines{"the file of dataset.path has different contents",
               "the file of dataset.test_path has different contents"});
+}
+
+TEST_CASE("a prepared file is the same data under another name") {
+  auto blend = [](const std::string& first, const std::string& second, int sum) {
+    return cat(R"({"files":[{"file":")", first, R"(","bin_bytes":96,"bin_crc32c":1},[{"file":")",
+               second, R"(","bin_bytes":98,"bin_crc32c":)", sum, R"(},0.5]],"seed":1})");
+  };
+  const std::string before = blend("a", "b", 2);
+  CHECK(same_data(before, before));
+  CHECK(same_data(before, blend("x", "y", 2)));
+  CHECK(data_changes(before, blend("x", "y", 2)).empty());
+  CHECK(data_file_changes(before, blend("x", "y", 2)).empty());
+  CHECK_FALSE(same_data(before, blend("x", "y", 3)));
+  CHECK(data_changes(before, blend("x", "y", 3)) == Lines{"b -> y"});
+  CHECK(data_changes(before, blend("x", "b", 3)) ==
+        Lines{"b has different contents of the same size"});
+  // A name counts where nothing else describes the file, and in texts that are not JSON.
+  CHECK_FALSE(same_data(R"({"file":"a"})", R"({"file":"b"})"));
+  CHECK_FALSE(same_data("a", "b"));
+  CHECK(same_data("a", "a"));
 }
 
 TEST_CASE("of long values the part is shown where they begin to differ") {
