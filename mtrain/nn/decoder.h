@@ -9,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/config/fields.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/attention_variants.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/rope_table.h"
 
 namespace mtrain {
 

@@ -1,7 +1,5 @@
 #include "mtrain/nn/layers.h"
 
-#include <cmath>
-
 #include "mtrain/nn/vocabulary.h"
 
 namespace mtrain {
@@ -45,74 +43,6 @@ Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
 Tensor Norm::operator()(const Tensor& x) const {
   return bias_ ? layer_norm(x, weight_.use(), bias_->use(), eps_)
                : rms_norm(x, weight_.use(), eps_);
-}
-
-Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
-    : options_(options),
-      region_(scope),
-      plan_(&scope.blocks()),
-      heads_(shard_heads(options.layout, scope.parallel().tp)),
-      context_{scope.parallel().cp, scope.parallel().cp_near},
-      context_kind_(scope.parallel().context_kind(scope.index())),
-      qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed,
-           {options.init_std, options.bias}),
-      out_(scope / "out", embed,
-           {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
-           {options.out_init_std, options.bias}) {
-  qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
-  options_.layout = heads_.local;
-  if (heads_.copied_rows == 0) return;
-  const Axis* copies = scope.parallel().kv_copies;
-  MT_CHECK(copies, "ranks share key/value heads, but have no group");
-  for (Parameter* p : {&qkv_.weight, qkv_.bias}) {
-    if (!p) continue;
-    int64_t row = p->numel() / p->local[0];
-    p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});
-  }
-}
-
-Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
-                             const Tensor& residual) const {
-  auto [qkv] = region_.project(x, {qkv_});
-  if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
-  float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  auto core = [this, scale, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
-    const HeadLayout& layout = options_.layout;
-    if (!slice) return attention(heads, layout, bounds, scale, options_.causal);
-    return context_attention(heads, layout, slice, context_, context_kind_, scale, options_.causal);
-  };
-  return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
-}
-
-GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
-    : region_(scope),
-      plan_(&scope.blocks()),
-      gate_(scope / "gate", mlp, embed, {init_std}),
-      up_(scope / "up", mlp, embed, {init_std}),
-      down_(scope / "down", embed, mlp, {out_init_std}) {}
-
-Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
-  auto mlp = [this](const Tensor& normed, const Tensor& added) {
-    auto [gate, up] = region_.project(normed, {gate_, up_});
-    return down_.leave(region_, silu_mul(gate, up), added);
-  };
-  return plan_->run(RecomputePart::mlp, mlp, x, residual);
-}
-
-Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
-         float out_init_std)
-    : kind_(kind),
-      region_(scope),
-      plan_(&scope.blocks()),
-      up_(scope / "up", mlp, embed, options),
-      down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
-
-Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
-  auto mlp = [this](const Tensor& normed, const Tensor& added) {
-    auto [up] = region_.project(normed, {up_});
-    return down_.leave(region_, gelu(up, kind_), added);
-  };
-  return plan_->run(RecomputePart::mlp, mlp, x, residual);
 }
 
 Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
@@ -163,22 +93,6 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,
                               part_, input.head_gradients, quantized_, bias);
-}
-
-std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                   const std::string& k, const std::string& v, bool transpose) {
-  std::vector<HfPiece> pieces;
-  bool fused =
-      q == k && k == v;  // one matrix that stacks all queries, then all keys, then all values
-  int64_t query_rows = layout.queries_per_group() * layout.head_dim, e = layout.head_dim;
-  int64_t k_base = fused ? layout.heads * e : 0, v_base = fused ? k_base + layout.groups * e : 0;
-  for (int64_t g = 0; g < layout.groups; ++g) {
-    int64_t row = g * layout.group_stride();
-    pieces.push_back({q, g * query_rows, row, query_rows, transpose});
-    pieces.push_back({k, k_base + g * e, row + query_rows, e, transpose});
-    pieces.push_back({v, v_base + g * e, row + query_rows + e, e, transpose});
-  }
-  return pieces;
 }
 
 }  // namespace mtrain

@@ -1,15 +1,13 @@
-// The building blocks of transformers. Modules are values that hold references to parameters: the
-// constructor adds the parameters, a call puts ops on the tape. Dimensions: T tokens, D embed, H
-// heads, G key/value groups, E head dim, F mlp, V vocab.
+// The layers that all models share: products with a weight, embeddings, norms and the output head.
+// Attention is in mtrain/nn/attention.h, MLPs are in mtrain/nn/mlp.h. Layers are values that hold
+// references to parameters: the constructor adds the parameters, a call puts ops on the tape. For
+// the rank's own thread. Dimensions: T tokens, D embed, V vocab.
 #pragma once
 #include <optional>
 
 #include "mtrain/autograd/ops.h"
-#include "mtrain/config/fields.h"
-#include "mtrain/nn/head_shard.h"
 #include "mtrain/nn/model.h"
 #include "mtrain/nn/region.h"
-#include "mtrain/nn/rope_table.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -66,59 +64,6 @@ class MT_API Norm {
   float eps_;
 };
 
-struct AttentionOptions {
-  HeadLayout layout;
-  bool bias = false;
-  bool causal = true;
-  float init_std = 0.02f, out_init_std = 0.02f;
-  const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
-};
-
-/// Self-attention with one fused projection that holds queries, keys and values group by group.
-/// Like the MLPs, it adds its result to `residual` if that is defined; the last product does this
-/// when it stores its result, which saves a pass over memory.
-class MT_API Attention {
- public:
-  Attention(const Scope& scope, Dim embed, const AttentionOptions& options);
-  Tensor operator()(const Tensor& x_TD, const ModelInput& input,
-                    const Tensor& residual_TD = {}) const;
-
- private:
-  AttentionOptions options_;
-  Region region_;
-  const BlockPlan* plan_;
-  HeadShard heads_;
-  ContextGroups context_;
-  ContextKind context_kind_;
-  Linear qkv_, out_;
-};
-
-/// down(silu(gate(x)) * up(x)).
-class MT_API GatedMlp {
- public:
-  GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std);
-  Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
-
- private:
-  Region region_;
-  const BlockPlan* plan_;
-  Linear gate_, up_, down_;
-};
-
-/// down(gelu(up(x))).
-class MT_API Mlp {
- public:
-  Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
-      float out_init_std);
-  Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
-
- private:
-  GeluKind kind_;
-  Region region_;
-  const BlockPlan* plan_;
-  Linear up_, down_;
-};
-
 /// The embedding's table for a tied output head; null on a stage that has neither. If embedding and
 /// head are on different ranks, both ranks hold the table with the same initial values, and their
 /// gradients are summed once per step, so that both copies stay equal; only the embedding's copy
@@ -144,12 +89,5 @@ class MT_API LmHead {
   int64_t valid_vocab_;
   VocabularyPart part_;
 };
-
-/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,
-/// `k` and `v` are their names; three equal names mean one matrix that stacks all queries, then all
-/// keys, then all values.
-MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                          const std::string& k, const std::string& v,
-                                          bool transpose = false);
 
 }  // namespace mtrain

@@ -9,7 +9,7 @@
 
 #include "mtrain/autograd/expert_ops.h"
 #include "mtrain/dist/expert_dispatch.h"
-#include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/nn/moe_capacity.h"
 
 namespace mtrain {

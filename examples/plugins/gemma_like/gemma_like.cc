@@ -7,7 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "mtrain/config/fields.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/rope_table.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace {

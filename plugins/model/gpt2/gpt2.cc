@@ -4,7 +4,10 @@
 #include <memory>
 
 #include "mtrain/base/rng.h"
+#include "mtrain/config/fields.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {

@@ -7,6 +7,9 @@
 #include <set>
 
 #include "contract/harness.h"
+#include "mtrain/nn/attention.h"
+#include "mtrain/nn/mlp.h"
+#include "mtrain/nn/rope_table.h"
 
 namespace mtrain {
 namespace {

@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 
 #include "contract/harness.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/nn/moe.h"
 
 namespace mtrain {

@@ -1,10 +1,11 @@
+#include "mtrain/nn/rope_table.h"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <utility>
 
 #include "contract/harness.h"
-#include "mtrain/nn/layers.h"
 
 namespace mtrain {
 namespace {

@@ -7,7 +7,9 @@
 #include "contract/harness.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/dist/redistribute.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 
 namespace mtrain {
 namespace {

@@ -11,7 +11,9 @@
 
 #include "contract/harness.h"
 #include "mtrain/comm/thread_world.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 

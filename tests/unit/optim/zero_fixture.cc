@@ -9,6 +9,7 @@
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/kernel/quantize.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"

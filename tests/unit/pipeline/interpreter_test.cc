@@ -8,7 +8,10 @@
 
 #include "contract/harness.h"
 #include "mtrain/base/rng.h"
+#include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/mlp.h"
+#include "mtrain/nn/rope_table.h"
 #include "mtrain/pipeline/schedule_text.h"
 
 namespace mtrain {
