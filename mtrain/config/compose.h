@@ -42,15 +42,10 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that is absent from the tree, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
-<<<<<<< HEAD
-  /// All names of the setting at a path, its own name first; empty where there is no such setting.
-  std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
-=======
-  /// All names of the setting at a path: the name whose value in the tree counts first; empty for a
-  /// path that is none.
+  /// All names of the setting at a path, the one whose value in the tree counts first; empty where
+  /// there is no such setting.
   std::function<std::vector<std::string>(const Composition& so_far, const std::string& path)>
       names_of;
->>>>>>> h_a
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;
   /// The components that `key=name` on the command line may choose in addition to options.

@@ -89,12 +89,8 @@ MT_API std::vector<OverrideText> read_override_lines(const SourcePtr& source, Re
 /// The default of a setting that is absent from the tree; nothing when there is none.
 using DefaultOf = std::function<std::optional<Node>(const std::string& path)>;
 
-<<<<<<< HEAD
-/// All names of the setting at a path, its own name first; empty where there is no such setting.
-=======
-/// All names of the setting at a path: first the names that the tree has, of these the one whose
-/// value counts in front, then its own name; empty for a path that is none.
->>>>>>> h_a
+/// All names of the setting at a path: the names that are in the tree, the one whose value counts
+/// first; then its own name. Empty where there is no such setting.
 using NamesOf = std::function<std::vector<std::string>(const std::string& path)>;
 
 /// Applies an override to the tree. Adds a key that the tree lacks; validation checks later whether
