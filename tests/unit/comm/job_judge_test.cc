@@ -147,13 +147,13 @@ TEST_CASE(
 }
 
 TEST_CASE("judge: ranks that wait for each other, and for one that has ended") {
-  Job ring_index(3);
-  for (int r = 0; r < 3; ++r) circle.wait(r, 30);
-  CHECK(circle.until_found(60s) > 3.5);
-  CHECK(circle.found.ranks.empty());
-  CHECK(has(circle.found.message, "all ranks have waited for each other"));
+  Job cycle(3);
+  for (int r = 0; r < 3; ++r) cycle.wait(r, 30);
+  CHECK(cycle.until_found(60s) > 3.5);
+  CHECK(cycle.found.ranks.empty());
+  CHECK(has(cycle.found.message, "all ranks have waited for each other"));
 
-  Job moving(2);  // a transfer that takes long is no circle
+  Job moving(2);  // a transfer that takes long is not a deadlock
   moving.wait(0, 30);
   moving.wait(1, 30);
   for (int i = 0; i < 30; ++i) {
