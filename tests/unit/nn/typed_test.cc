@@ -149,8 +149,7 @@ TEST_CASE(
         refusal([&] { dropout(shard, 0.5f, 1); }),       // masks of pieces of rows
         refusal([&] {
           attention(own, {1, 1, 4},
-                    std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), 1,
-                    true);
+                    std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), {});
         }),
         refusal([&] { redistribute(part, p.axis(), kI, kR); }),  // not what it is taken for
         refusal([&] {
