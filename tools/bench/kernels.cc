@@ -35,6 +35,11 @@ struct Model {
           seq = 256, batch = 16, window = 0;
   int64_t tokens() const { return seq * batch; }
   int64_t qkv() const { return (heads + 2 * groups) * head_dim; }
+  /// Queries and keys of a sequence that attention multiplies.
+  int64_t pairs() const {
+    int64_t reach = window > 0 ? std::min(window, seq) : seq;  // of a late token
+    return reach * (reach + 1) / 2 + (seq - reach) * reach;
+  }
   int64_t parameters() const {
     return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) +
            2 * vocab * hidden + hidden;
@@ -202,9 +207,7 @@ void Suite::attention() {
   b.forward = a, b.d_o = random(t * q).raw();
   b.dq = {d_qkv.raw(), stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e},
   b.dv = {at(d_qkv, q + kv), stride, e};
-  int64_t reach = m_.window > 0 ? std::min(m_.window, m_.seq) : m_.seq;  // of a late token
-  double pairs = static_cast<double>(m_.batch * m_.heads * e) *
-                 static_cast<double>(reach * (reach + 1) / 2 + (m_.seq - reach) * reach);
+  double pairs = static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.pairs());
   auto layers = static_cast<double>(m_.layers),
        moved = size_ * static_cast<double>(t * (stride + q));
   auto sizes = [&](const char* op) {
