@@ -137,7 +137,8 @@ void score_gradients(GradTile<Word>& t, int64_t row, const KeyRange& range, int6
       store(p + c, probability);
       store(ds + c, probability * (load(ds + c) - delta));
     }
-    for (int64_t c = begin; c < range.hidden(row + m); ++c) p[c] = ds[c] = 0;
+    int64_t hidden_end = std::max(begin, range.hidden(row + m));
+    for (int64_t c = begin; c < hidden_end; ++c) p[c] = ds[c] = 0;
     for (int64_t c = range.seen(row + m); c < columns; ++c) p[c] = ds[c] = 0;
   }
 }

@@ -136,8 +136,8 @@ TEST_CASE("attention: a NaN reaches only the rows whose window it is in") {
 
 TEST_CASE("attention takes the time of its window, not that of the sequence") {
   each_level_and_dtype([]<class T>(T, Level& level) {
-    const AttentionCase shape = {{0, 4096}, 1, 1, 64};
-    AttentionData<T> whole(shape, true), part(shape, true, {128});
+    const AttentionCase shape = {{0, 2048}, 1, 1, 64};
+    AttentionData<T> whole(shape, true), part(shape, true, {64});
     AttentionGrads<T> g(whole), w(part);
     auto seconds = [&](AttentionData<T>& d, AttentionGrads<T>& grads) {
       double least = 1e9;
@@ -150,8 +150,9 @@ TEST_CASE("attention takes the time of its window, not that of the sequence") {
       }
       return least;
     };
-    // A window has 1/16 of the keys; packing and the tiles' edges cost the rest.
-    CHECK(seconds(part, w) < 0.35 * seconds(whole, g));
+    // A window has 1/16 of the keys; packing and the tiles' edges cost the rest, and the bound
+    // leaves room for other programs.
+    CHECK(seconds(part, w) < 0.5 * seconds(whole, g));
   });
 }
 
