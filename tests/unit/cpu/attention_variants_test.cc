@@ -49,7 +49,7 @@ void check_case(const VariedCase& c, bool causal, Level& level,
       d.o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, 2 * magnified);
   check_close(
       d.lse, [&](int64_t i) { return want.lse[static_cast<size_t>(i)]; }, "lse", 1);
-  double factor = std::is_same_v<T, float> ? 4 : 3;
+  double factor = std::is_same_v<T, float> ? 4 : 5;  // o is rounded: more with fewer keys
   check_close(
       got.d_qkv,
       [&](int64_t i) {
