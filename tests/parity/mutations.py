@@ -52,7 +52,7 @@ BUGS = [
     Bug("copies counted in the norm", "mtrain/nn/parameter.cc",
         "p.is_primary = tensor->index() == 0;",
         "", Layouts(LLAMA, 2, "tp2")),
-    Bug("shared key/value heads not added up", "mtrain/nn/layers.cc",
+    Bug("shared key/value heads not added up", "mtrain/nn/attention.cc",
         "p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});",
         "(void)row;", Layouts(LLAMA, 4, "tp4")),
     Bug("tied embeddings of two stages not added up", "mtrain/nn/layers.cc",
