@@ -65,10 +65,23 @@ using SequenceBounds = std::shared_ptr<const std::vector<int32_t>>;
 /// and Hugging Face's Llama). Takes over the tensor and rotates it in place.
 MT_API Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
                    const Tensor& positions_T);
-/// o[T, H*E] = attention within each sequence of qkv [T, layout.width()], causal or not, with
-/// scores multiplied by `scale`.
+/// How attention turns the products of queries and keys into weights of values.
+struct AttentionScores {
+  float scale = 1;     // factor of the products
+  bool causal = true;  // a token attends to no later token of its sequence
+  int64_t window = 0;  // causal: a token attends to its last `window` tokens, itself included; 0:
+                       // to all earlier ones (Child et al. 2019, arXiv:1904.10509)
+  float cap = 0;      // > 0: scaled scores x become cap * tanh(x / cap) (Gemma 2, arXiv:2408.00118)
+  float dropout = 0;  // probability that a weight is dropped while training
+  uint64_t dropout_key = 0;
+  int64_t first_head = 0;  // dropout: index in the model of head 0
+  int64_t first_sink = 0;  // index of the sink of head 0
+};
+/// o[T, H*E] = attention within each sequence of qkv [T, layout.width()]. sinks_H: one more logit
+/// in the softmax of each query head, which takes its share of the weights and has no value (Xiao
+/// et al. 2023, arXiv:2309.17453), in the dtype of qkv; may be undefined.
 MT_API Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds,
-                        float scale, bool causal);
+                        const AttentionScores& scores, const Tensor& sinks_H = {});
 /// One rank's shard of a vocabulary-parallel matrix, whose row 0 is id `first`. On input, `loss`
 /// and `lse` of `join(targets, loss, lse)` hold this rank's part: minus the logit of the target (0
 /// if it is on another rank) and log-sum-exp over its own ids. `join` replaces them in place by the

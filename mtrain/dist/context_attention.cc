@@ -40,23 +40,25 @@ int64_t key_copies(const HeadLayout& layout, int ranks) {
 std::vector<RingPart> ring_parts(const ContextSlice& slice) {
   std::vector<RingPart> parts;
   for (const ContextSlice::Part& part : slice.parts())
-    parts.push_back({part.ring, slice.rank() - part.first_rank, part.first_rank, 1, part.row});
+    parts.push_back(
+        {part.ring, slice.rank() - part.first_rank, part.first_rank, 1, part.row, part.starts});
   return parts;
 }
 
 // Attention on one rank: all tokens of the ring's sequences are here, in order.
-Tensor whole_attention(const Tensor& qkv, const ContextBlock& block, const ContextRing& ring) {
+Tensor whole_attention(const Tensor& qkv, const ContextBlock& block, const ContextRing& ring,
+                       const Tensor& sinks) {
   auto bounds = std::make_shared<std::vector<int32_t>>(1, 0);
   for (int64_t s = 0; s < ring.sequences(); ++s)
     bounds->push_back(bounds->back() + static_cast<int32_t>(ring.length(0, s)));
-  return attention(qkv, block.layout, bounds, block.scale, block.causal);
+  return attention(qkv, block.layout, bounds, block.scores, sinks);
 }
 
 // The ranks of `near` exchange tokens for heads. Then each rank has the rows of the whole group, in
 // order, for its share of the heads, and runs ring attention with the ranks at the same index in
 // the other groups.
 Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const ContextSlice& slice,
-                            const Axis& near, const Axis& axis) {
+                            const Axis& near, const Axis& axis, const Tensor& sinks) {
   constexpr int kTokens = 0, kHeads = 1;
   int n = near.size(), group = slice.rank() / n;
   int64_t copies = key_copies(block.layout, n);
@@ -66,9 +68,11 @@ Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const Context
   all = reorder_rows(all, order, false);
   HeadLayout whole = with_copies(block.layout, copies);
   block.layout = {whole.heads / n, whole.groups / n, whole.head_dim};
-  RingPart part{slice.ring().of_groups(n), group, slice.rank() % n, n, 0};
-  Tensor o = part.ring.ranks() == 1 ? whole_attention(all, block, part.ring)
-                                    : ring_attention(all, block, {part}, axis.comm());
+  block.scores.first_head += near.index() * block.layout.heads;
+  block.scores.first_sink += near.index() * block.layout.heads;
+  RingPart part{slice.ring().of_groups(n), group, slice.rank() % n, n, 0, slice.parts()[0].starts};
+  Tensor o = part.ring.ranks() == 1 ? whole_attention(all, block, part.ring, sinks)
+                                    : ring_attention(all, block, {part}, axis.comm(), sinks);
   return redistribute(reorder_rows(o, order, true), near, Placement::S(kHeads),
                       Placement::S(kTokens));
 }
@@ -92,7 +96,7 @@ ContextKind parse_context_kind(std::string_view text) {
 
 Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,
                          const std::shared_ptr<const ContextSlice>& slice, ContextGroups groups,
-                         ContextKind kind, float scale, bool causal) {
+                         ContextKind kind, const AttentionScores& scores, const Tensor& sinks) {
   MT_CHECK(groups.all, "no axis");
   const Axis& axis = *groups.all;
   MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ",
@@ -103,20 +107,22 @@ Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,
            "a slice of another axis than ", axis.name());
   MT_CHECK(slice->rows() == qkv.size(0), slice->rows(), " rows for ", qkv.shape());
   require_kernel(qkv.context(), qkv.context().kernels().attention, "attention");
-  ContextBlock block{layout, scale, causal};
-  if (axis.size() == 1) return whole_attention(qkv, block, slice->ring());
-  if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());
+  check_scores(scores, layout, qkv, sinks);
+  ContextBlock block{layout, scores};
+  if (axis.size() == 1) return whole_attention(qkv, block, slice->ring(), sinks);
+  if (kind == ContextKind::p2p)
+    return ring_attention(qkv, block, ring_parts(*slice), axis.comm(), sinks);
   MT_USER_CHECK(slice->parts().size() == 1 && slice->parts()[0].ring.ranks() == axis.size(),
                 ErrorClass::config,
                 cat(name(kind), " needs every sequence on all context-parallel ranks"),
                 "use dist.cp_comm=p2p with dist.dynamic_cp");
   require_even(slice->ring(), kind);
-  if (kind == ContextKind::all_gather) return gather_attention(qkv, block, slice, axis);
-  if (kind == ContextKind::a2a) return all_to_all_attention(qkv, block, *slice, axis, axis);
+  if (kind == ContextKind::all_gather) return gather_attention(qkv, block, slice, axis, sinks);
+  if (kind == ContextKind::a2a) return all_to_all_attention(qkv, block, *slice, axis, axis, sinks);
   MT_USER_CHECK(groups.near, ErrorClass::config, "a2a+p2p needs the sizes of its levels",
                 cat("set dist.cp_hierarchy to two sizes whose product is ", axis.size()));
   MT_CHECK(axis.size() % groups.near->size() == 0, groups.near->size(), " of ", axis.size());
-  return all_to_all_attention(qkv, block, *slice, *groups.near, axis);
+  return all_to_all_attention(qkv, block, *slice, *groups.near, axis, sinks);
 }
 
 }  // namespace mtrain

@@ -39,12 +39,15 @@ struct ContextGroups {
 };
 
 /// attention() of autograd/ops.h for qkv [rows, layout.width()], where the rows are this rank's
-/// tokens according to `slice`. Returns o[rows, H*E]. Collective over the axis, in forward and
-/// backward; all ranks have slices of the same micro-batch. Throws Error(config) if a2a cannot
-/// divide the heads (key/value heads are replicated if there are fewer than ranks), if a2a_p2p has
-/// no groups, and if ranks have different numbers of rows with all_gather or a2a.
+/// tokens according to `slice`. The gradient of the sinks is that of this rank's share of the
+/// tokens and heads: a partial sum over the axis, as for every parameter. Returns o[rows, H*E].
+/// Collective over the axis, in forward and backward; all ranks have slices of the same
+/// micro-batch. Throws Error(config) if a2a cannot divide the heads (key/value heads are replicated
+/// if there are fewer than ranks), if a2a_p2p has no groups, and if ranks have different numbers of
+/// rows with all_gather or a2a.
 MT_API Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,
                                 const std::shared_ptr<const ContextSlice>& slice,
-                                ContextGroups groups, ContextKind kind, float scale, bool causal);
+                                ContextGroups groups, ContextKind kind,
+                                const AttentionScores& scores, const Tensor& sinks_H = {});
 
 }  // namespace mtrain

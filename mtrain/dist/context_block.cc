@@ -58,8 +58,15 @@ void ContextBlock::add_packed(ExecutionContext& ctx, const Tensor& d_packed,
   ctx.kernels().copy_blocks(ctx.stream(), args);
 }
 
-AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, AttentionMask mask,
+void ContextBlock::draw(const ExecutionContext& ctx) {
+  dropout = dropout_now(ctx, scores);
+  first_token = ctx.first_token;
+}
+
+AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, const AttentionMask& mask,
                                  const Tensor& o, const Tensor& lse) const {
+  AttentionDropout draws = dropout;
+  draws.first_tokens = mask.first_tokens.data();
   return {.q = fused(qkv, 0),
           .k = keys(qkv, packed, 0),
           .v = keys(qkv, packed, 1),
@@ -71,22 +78,27 @@ AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Attent
           .heads = layout.heads,
           .groups = layout.groups,
           .head_dim = layout.head_dim,
-          .scale = scale,
+          .scale = scores.scale,
           .causal = mask.causal,
           .dtype = qkv.dtype(),
-          .spans = mask.spans.data()};
+          .spans = mask.spans.data(),
+          .window = scores.window,
+          .cap = scores.cap,
+          .dropout = draws};
 }
 
 void ContextBlock::forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
-                           AttentionMask mask, const Tensor& o, const Tensor& lse, bool add) const {
+                           const AttentionMask& mask, const Tensor& o, const Tensor& lse, bool add,
+                           const Tensor& sinks) const {
   if (mask.spans.empty()) return;
   AttentionArgs call = args(qkv, packed, mask, o, lse);
   call.add = add;
+  call.sinks = first_sink(sinks, scores);
   ctx.kernels().attention(ctx.stream(), call);
 }
 
 void ContextBlock::backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
-                            AttentionMask mask, const Tensor& o, const Tensor& lse,
+                            const AttentionMask& mask, const Tensor& o, const Tensor& lse,
                             const Tensor& d_o, const Tensor& d_qkv, const Tensor& d_packed) const {
   if (mask.spans.empty()) return;
   ctx.kernels().attention_backward(ctx.stream(), {.forward = args(qkv, packed, mask, o, lse),

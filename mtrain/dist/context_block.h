@@ -4,15 +4,18 @@
 #pragma once
 #include <span>
 
-#include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/attention_scores.h"
 
 namespace mtrain {
 
 struct ContextBlock {
   HeadLayout layout;
-  float scale = 1;
-  bool causal = true;
+  AttentionScores scores;
+  AttentionDropout dropout = {};  // of this forward and its backward
+  int64_t first_token = 0;        // index of the micro-batch's first token, as for `dropout`
 
+  /// Takes the draws of a forward that runs now.
+  void draw(const ExecutionContext& ctx);
   /// Width of packed keys and values: key and value of each group.
   int64_t packed_width() const { return 2 * layout.groups * layout.head_dim; }
   /// Packs the keys and values of a fused projection [T, width] into [T, packed_width].
@@ -25,20 +28,22 @@ struct ContextBlock {
   struct AttentionMask {
     std::span<const AttentionSpan> spans;
     bool causal = false;
+    std::span<const int64_t> first_tokens = {};  // dropout: the first query's token of each span
   };
   /// Attention of the queries of `qkv` to the keys in `packed`, or to their own keys if it is
-  /// undefined. `add`: o is float, and the result is merged into o and lse. Shapes: o [rows, H*E],
-  /// lse [H, rows].
-  void forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, AttentionMask mask,
-               const Tensor& o, const Tensor& lse, bool add) const;
+  /// undefined. `add`: o is float, and the result is merged into o and lse. `sinks`: passed once
+  /// for each query; may be undefined. Shapes: o [rows, H*E], lse [H, rows].
+  void forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
+               const AttentionMask& mask, const Tensor& o, const Tensor& lse, bool add,
+               const Tensor& sinks) const;
   /// Adds the gradients of forward() to d_qkv and d_packed (undefined if `packed` is); both float.
-  void backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, AttentionMask mask,
-                const Tensor& o, const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
-                const Tensor& d_packed) const;
+  void backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
+                const AttentionMask& mask, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                const Tensor& d_qkv, const Tensor& d_packed) const;
 
  private:
-  AttentionArgs args(const Tensor& qkv, const Tensor& packed, AttentionMask mask, const Tensor& o,
-                     const Tensor& lse) const;
+  AttentionArgs args(const Tensor& qkv, const Tensor& packed, const AttentionMask& mask,
+                     const Tensor& o, const Tensor& lse) const;
   HeadsView fused(const Tensor& t, int64_t first_head) const;
   HeadsView keys(const Tensor& qkv, const Tensor& packed, int64_t which) const;
 };

@@ -9,9 +9,10 @@
 
 namespace mtrain {
 
-/// qkv [rows, width] -> o [rows, H*E]. REQUIRES: one ring over the axis, and the same number of
-/// rows on every rank. Collective, in forward and backward.
+/// qkv [rows, width] -> o [rows, H*E]; `sinks` may be undefined. REQUIRES: one ring over the axis,
+/// and the same number of rows on every rank. Collective, in forward and backward.
 Tensor gather_attention(const Tensor& qkv, const ContextBlock& block,
-                        const std::shared_ptr<const ContextSlice>& slice, const Axis& axis);
+                        const std::shared_ptr<const ContextSlice>& slice, const Axis& axis,
+                        const Tensor& sinks);
 
 }  // namespace mtrain

@@ -4,6 +4,8 @@
 // member, accumulate each member's contribution, and return to their owner after n-1 steps.
 #include "mtrain/dist/context_ring.h"
 
+#include "mtrain/dist/context_spans.h"
+
 namespace mtrain {
 namespace {
 
@@ -57,27 +59,10 @@ class Round {
     }
   }
 
-  /// Which queries attend to which keys in step t. With causal attention, all queries attend to the
-  /// earlier chunk of an earlier member, and none to its later chunk; for a later member, this
-  /// rank's later chunk attends to both of its chunks.
-  std::vector<AttentionSpan> spans(int t) const {
-    const ContextRing& ring = part_.ring;
-    std::vector<AttentionSpan> all;
-    int me = part_.me, other = owner(t);
-    for (int64_t s = 0; s < ring.sequences(); ++s) {
-      RowRange queries{ring.row(me, s), ring.length(me, s)},
-          keys{ring.row(other, s), ring.length(other, s)};
-      if (block_.causal && other > me)
-        queries = {queries.first + ring.early(me, s), ring.late(me, s)};
-      if (block_.causal && other < me) keys.rows = ring.early(other, s);
-      if (queries.rows > 0 && keys.rows > 0)
-        all.push_back({static_cast<int32_t>(queries.first), static_cast<int32_t>(queries.rows),
-                       static_cast<int32_t>(keys.first), static_cast<int32_t>(keys.rows), 0});
-    }
-    return all;
+  /// Which queries attend to which keys in step t.
+  std::vector<SpanCall> calls(int t) const {
+    return ring_calls(block_, part_.ring, part_.starts, part_.me, owner(t));
   }
-  /// Own rows are in order, so a later row is a later token.
-  bool causal(int t) const { return block_.causal && t == 0; }
 
  private:
   ExecutionContext& ctx_;
@@ -91,33 +76,43 @@ struct RingAttention {
   ContextBlock block;
   std::vector<RingPart> parts;
   Communicator* comm = nullptr;
-  Tensor qkv, o;
-  std::vector<Tensor> lse;  // by part
+  Tensor qkv = {}, sinks = {}, o = {};
+  std::vector<Tensor> lse = {};  // by part
 
   static Tensor rows_of(const Tensor& t, const RingPart& part) {
     return t.slice(0, part.row, part.row + part.ring.rows(part.me));
   }
 
-  MaybePlacement placed(const Tensor& in) const {
+  MaybePlacement placed(const Tensor& in, const Tensor& sinks_in) const {
     return ResultPlacement("context attention", in)
         .with(PlacementRule::pointwise)
+        .with(PlacementRule::bias, sinks_in)
         .unsharded(0, "its rows are the tokens of one rank's slice");
   }
-  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in, const Tensor& sinks_in) {
     qkv = qkv_in.detach();
+    if (sinks_in.defined()) sinks = sinks_in.detach();
+    block.draw(ctx);
     Tensor sum = ctx.zeros({qkv.size(0), block.layout.heads * block.layout.head_dim}, DType::f32);
     for (const RingPart& part : parts) {
       Round round(ctx, block, part, *comm);
       Tensor mine = rows_of(qkv, part), to = rows_of(sum, part);
       lse.push_back(empty_lse(ctx, block.layout.heads, mine.size(0)));
       round.go(mine, [&](int t, const Tensor& keys) {
-        block.forward(ctx, mine, keys, {round.spans(t), round.causal(t)}, to, lse.back(), true);
+        Tensor once = t == 0 ? sinks : Tensor();  // a sink counts once for each query
+        for (const SpanCall& call : round.calls(t)) {
+          block.forward(ctx, mine, keys, call.mask(), to, lse.back(), true, once);
+          once = {};
+        }
       });
     }
     return o = rounded(ctx, sum, qkv.dtype());
   }
 
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    for (size_t p = 0; p < parts.size(); ++p)
+      add_sink_gradient(ctx, g[1], sinks, block.scores, block.layout, rows_of(o, parts[p]),
+                        rows_of(dy, parts[p]), lse[p]);
     Tensor d_qkv = ctx.zeros(qkv.shape(), DType::f32);
     for (size_t p = 0; p < parts.size(); ++p) add_gradients(ctx, parts[p], lse[p], dy, d_qkv);
     g[0].give(ctx, rounded(ctx, d_qkv, qkv.dtype()));
@@ -134,8 +129,9 @@ struct RingAttention {
         gathered = round.packed(t, DType::f32);
         ctx.fill_zero(gathered);
       }
-      block.backward(ctx, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out,
-                     d_mine, t > 0 ? gathered : Tensor());
+      for (const SpanCall& call : round.calls(t))
+        block.backward(ctx, mine, keys, call.mask(), out, part_lse, d_out, d_mine,
+                       t > 0 ? gathered : Tensor());
       if (t == 0) return;
       Tensor next = round.packed(t + 1, DType::f32);
       round.pass(gathered, next, kGradients).wait();
@@ -148,8 +144,8 @@ struct RingAttention {
 }  // namespace
 
 Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts,
-                      Communicator& comm) {
-  return apply(RingAttention{.block = block, .parts = std::move(parts), .comm = &comm}, qkv);
+                      Communicator& comm, const Tensor& sinks) {
+  return apply(RingAttention{.block = block, .parts = std::move(parts), .comm = &comm}, qkv, sinks);
 }
 
 }  // namespace mtrain

@@ -15,12 +15,14 @@ struct RingPart {
   ContextRing ring;
   int me = 0;
   int first = 0, step = 1;
-  int64_t row = 0;  // the first of these rows
+  int64_t row = 0;                   // the first of these rows
+  std::vector<int64_t> starts = {};  // the first token of each sequence in the micro-batch
 };
 
 /// Attention of all parts, whose rows are consecutive in `qkv` [rows, width]; returns o [rows,
-/// H*E]. Collective over the members of each ring, in forward and backward.
+/// H*E]; `sinks` may be undefined. Collective over the members of each ring, in forward and
+/// backward.
 Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts,
-                      Communicator& comm);
+                      Communicator& comm, const Tensor& sinks);
 
 }  // namespace mtrain

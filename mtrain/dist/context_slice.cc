@@ -141,6 +141,7 @@ void ContextSlice::add(Part part, std::span<const int64_t> starts) {
     bounds_.push_back(static_cast<int32_t>(rows_ + ring.row(me, s)));
   }
   part.row = rows_;
+  part.starts.assign(starts.begin(), starts.begin() + ring.sequences());
   rows_ += ring.rows(me);
   parts_.push_back(std::move(part));
 }

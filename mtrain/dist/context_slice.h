@@ -70,6 +70,7 @@ class MT_API ContextSlice {
     ContextRing ring;
     int first_rank;  // the ring is ranks [first_rank, first_rank + ring.ranks()) of the axis
     int64_t row;     // the first row of this ring in the slice
+    std::vector<int64_t> starts = {};  // the first token of each sequence in the micro-batch
   };
   /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]) and is sharded over all ranks of the
   /// axis.

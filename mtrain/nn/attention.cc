@@ -3,6 +3,19 @@
 #include <cmath>
 
 namespace mtrain {
+namespace {
+
+AttentionScores scores_of(const AttentionOptions& o, const HeadShard& heads, const Scope& scope) {
+  return {.scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(o.layout.head_dim)),
+          .causal = o.causal,
+          .window = o.window,
+          .cap = o.cap,
+          .dropout = o.dropout,
+          .dropout_key = name_key((scope / "weights").path()),
+          .first_head = heads.heads.empty() ? 0 : heads.heads[0].global / o.layout.head_dim};
+}
+
+}  // namespace
 
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
     : options_(options),
@@ -17,6 +30,8 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
            {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
   qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
+  scores_ = scores_of(options, heads_, scope);
+  add_sinks(scope);
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
@@ -28,15 +43,29 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   }
 }
 
+void Attention::add_sinks(const Scope& scope) {
+  if (options_.sinks == AttentionSinks::zero) {
+    zero_sinks_ = scope.context().zeros({heads_.local.heads}, scope.dtype());
+    if (active_axis(scope.parallel().tp)) zero_sinks_.set_placement(Placement::S(0));
+  }
+  if (options_.sinks != AttentionSinks::learned) return;
+  std::vector<ShardPiece> pieces = heads_.heads;  // of head_dim columns per head
+  for (ShardPiece& piece : pieces)
+    for (int64_t* columns : {&piece.global, &piece.local, &piece.size})
+      *columns /= options_.layout.head_dim;
+  sinks_ = &scope.param("sinks", {{"heads", options_.layout.heads, std::move(pieces)}},
+                        Init::normal(options_.init_std), false);
+}
+
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
                              const Tensor& residual) const {
   auto [qkv] = region_.project(x, {qkv_});
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
-  float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  auto core = [this, scale, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
+  auto core = [this, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
     const HeadLayout& layout = options_.layout;
-    if (!slice) return attention(heads, layout, bounds, scale, options_.causal);
-    return context_attention(heads, layout, slice, context_, context_kind_, scale, options_.causal);
+    Tensor sinks = sinks_ ? sinks_->use() : zero_sinks_;
+    if (!slice) return attention(heads, layout, bounds, scores_, sinks);
+    return context_attention(heads, layout, slice, context_, context_kind_, scores_, sinks);
   };
   return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
 }

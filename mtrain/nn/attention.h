@@ -11,12 +11,20 @@
 
 namespace mtrain {
 
+/// One more logit in each softmax, which takes its share of the weights and has no value: none, 0,
+/// or a learned one for each query head.
+enum class AttentionSinks : uint8_t { none, zero, learned };
+
 struct AttentionOptions {
   HeadLayout layout;
   bool bias = false;
   bool causal = true;
   float init_std = 0.02f, out_init_std = 0.02f;
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
+  int64_t window = 0;               // this and what follows as in AttentionScores
+  float scale = 0;                  // 0: 1 / sqrt(head_dim)
+  float cap = 0, dropout = 0;
+  AttentionSinks sinks = AttentionSinks::none;
 };
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.
@@ -29,13 +37,17 @@ class MT_API Attention {
                     const Tensor& residual_TD = {}) const;
 
  private:
+  void add_sinks(const Scope& scope);
   AttentionOptions options_;
+  AttentionScores scores_;
   Region region_;
   const BlockPlan* plan_;
   HeadShard heads_;
   ContextGroups context_;
   ContextKind context_kind_;
   Linear qkv_, out_;
+  Parameter* sinks_ = nullptr;  // [heads]
+  Tensor zero_sinks_;           // [heads]; undefined: learned, or none
 };
 
 /// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,

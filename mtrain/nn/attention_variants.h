@@ -1,10 +1,12 @@
 // Variants of attention beyond softmax(QK^T)V over all earlier tokens: settings that several model
-// families share, under `attention.` in their section. bind() marks each by needs() with the
-// part that computes it, and a recipe that sets it is refused with that part's name. A value.
+// families share, under `attention.` in their section. bind() marks those that no layer computes by
+// needs() with the missing part, and a recipe that sets one is refused with that part's name. A
+// value.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mtrain/config/fields.h"
 
@@ -16,7 +18,13 @@ struct MT_API AttentionVariants {
   std::string softmax = "standard";
   std::optional<double> softmax_scale;
   double logit_cap = 0, dropout = 0;
+  std::vector<int64_t> window_blocks;
   void bind(Fields& f);
+
+  /// Number of positions that a token of this block attends to; 0: all earlier ones.
+  int64_t window_of(int64_t block) const;
+  /// Throws Error(config) if window_blocks does not have a value for each of the blocks.
+  void check(int64_t blocks) const;
 };
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 #include "mtrain/nn/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace mtrain {
@@ -59,8 +60,16 @@ HeadLayout DecoderSettings::head_layout() const {
   return layout_of_heads(hidden_size, heads, kv_heads, head_dim);
 }
 
-AttentionOptions DecoderSettings::attention_options(const RopeTable& table) const {
-  return {.layout = head_layout(), .init_std = std(), .out_init_std = out_std(), .rope = &table};
+AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int64_t index) const {
+  AttentionOptions options{
+      .layout = head_layout(), .init_std = std(), .out_init_std = out_std(), .rope = &table};
+  options.window = attention.window_of(index);
+  options.scale = static_cast<float>(attention.softmax_scale.value_or(0));
+  options.cap = static_cast<float>(attention.logit_cap);
+  options.dropout = static_cast<float>(attention.dropout);
+  if (attention.softmax == "off_by_one") options.sinks = AttentionSinks::zero;
+  if (attention.softmax == "learnable") options.sinks = AttentionSinks::learned;
+  return options;
 }
 
 float DecoderSettings::out_std() const {
@@ -71,6 +80,7 @@ void DecoderSettings::check() const {
   HeadLayout h = head_layout();
   MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                 "rotary embeddings rotate pairs of dimensions: choose an even head dim");
+  attention.check(layers);
 }
 
 DecoderBlock::~DecoderBlock() = default;
@@ -102,11 +112,15 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
   return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
 }
 
-double Decoder::attention_products(int64_t seq_length) const {
+double Decoder::attention_products(int64_t seq_length, int64_t block) const {
   HeadLayout h = settings_.head_layout();
   auto d = static_cast<double>(settings_.hidden_size),
        heads = static_cast<double>(h.heads * h.head_dim);
-  double core = heads * static_cast<double>(seq_length);  // scores and values, half of them masked
+  // Scores and values: a token attends to half of the others on average, or to a window without
+  // what the first tokens lack of it.
+  auto tokens = static_cast<double>(seq_length),
+       window = std::min(tokens, static_cast<double>(settings_.attention.window_of(block)));
+  double core = heads * (window > 0 ? window * (2 - window / tokens) : tokens);
   return d * static_cast<double>(h.width()) + heads * d + core;
 }
 
@@ -125,6 +139,8 @@ std::vector<HfParameter> Decoder::hf_names(const AddBlockNames& add) const {
     map.push_back(
         {ours + "attn.qkv.weight", hf_qkv_pieces(settings_.head_layout(), attn + "q_proj.weight",
                                                  attn + "k_proj.weight", attn + "v_proj.weight")});
+    if (settings_.attention.softmax == "learnable")
+      map.push_back({ours + "attn.sinks", {{attn + "sinks"}}});
     map.push_back({ours + "attn.out.weight", {{attn + "o_proj.weight"}}});
     map.push_back({ours + "norm2.weight", {{theirs + "post_attention_layernorm.weight"}}});
     add(i, ours, theirs, map);

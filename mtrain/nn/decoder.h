@@ -28,8 +28,9 @@ struct MT_API DecoderSettings {
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
-  /// Rotary grouped-query attention without biases. `rope` must outlive the layer.
-  AttentionOptions attention_options(const RopeTable& rope) const;
+  /// Rotary grouped-query attention without biases, as block `index` has it. `rope` must outlive
+  /// the layer.
+  AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
@@ -37,7 +38,8 @@ struct MT_API DecoderSettings {
   /// The init_std of projections into the residual stream: smaller, so that its variance does not
   /// grow with depth (GPT-2, §2.3).
   float out_std() const;
-  /// Throws Error(config) if the head dim is odd, and what layout_of_heads() throws.
+  /// Throws Error(config) if the head dim is odd, and what layout_of_heads() and
+  /// AttentionVariants::check() throw.
   void check() const;
 };
 
@@ -60,8 +62,8 @@ class MT_API Decoder : public Model {
  protected:
   const ModelContext& context() const { return context_; }
   /// Multiply-adds of one token in forward: in the attention of one block, projections included and
-  /// with the half of the scores that the causal mask leaves; and in the head.
-  double attention_products(int64_t seq_length) const;
+  /// with the scores that the causal mask and the block's window leave; and in the head.
+  double attention_products(int64_t seq_length, int64_t block) const;
   double head_products() const;
   /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head
   /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each

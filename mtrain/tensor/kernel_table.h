@@ -13,6 +13,7 @@
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/quant_format.h"
+#include "mtrain/kernel/attention_dropout.h"
 #include "mtrain/kernel/quant_layout.h"
 #include "mtrain/kernel/unary.h"
 
@@ -116,12 +117,14 @@ struct HeadsView {
 struct AttentionSpan {
   int32_t first_query = 0, queries = 0;  // rows [first_query, first_query + queries) of q, o, lse
   int32_t first_key = 0, keys = 0;       // attend to rows [first_key, first_key + keys) of k and v
-  int32_t offset = 0;  // causal: query i attends to keys 0 … i + offset. REQUIRES: >= 0
+  int32_t offset = 0;  // causal: query i attends to keys 0 … i + offset, or to the last of these.
+                       // REQUIRES: causal: each query attends to a key. Dropout: query i is at the
+                       // position of key i + offset
 };
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao
 /// 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens
 /// [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse [heads, tokens]
-/// = log(sum(exp)) of the scaled, masked scores; o is [tokens, heads*head_dim].
+/// = log(sum(exp)) of the scaled, masked scores and the sink; o is [tokens, heads*head_dim].
 struct AttentionArgs {
   HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
   void* o;
@@ -135,6 +138,12 @@ struct AttentionArgs {
       nullptr;       // [sequences], on the host, replaces cu_seqlens; spans do not share query rows
   bool add = false;  // o is float; o and lse hold the result over other keys (0 and -inf: no keys
                      // yet), and the kernel merges its own result into them
+  int64_t window = 0;  // causal: a query attends only to the last `window` of its keys; 0: to all.
+                       // Other keys cost nothing
+  float cap = 0;       // scaled scores x become cap * tanh(x / cap); 0: no cap
+  const void* sinks = nullptr;  // [heads] in `dtype`: one more logit of each softmax, which has no
+                                // value; may be null. `add`: passed once for each query
+  AttentionDropout dropout = {};
 };
 struct AttentionBackwardArgs {
   AttentionArgs forward;  // o (in `dtype`) and lse over all keys, as the last forward left them;
@@ -143,6 +152,17 @@ struct AttentionBackwardArgs {
   HeadsView dq, dk, dv;   // overwritten
   bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q, k and v must
                      // be in exactly one span
+};
+/// d_sinks[h] -= Σ_t exp(sinks[h] - lse[h,t]) <o[t,h], d_o[t,h]>: the gradient of the sinks of
+/// attention, whose o and lse these are.
+struct AttentionSinkBackwardArgs {
+  const void* sinks;  // [heads]
+  const void* o;      // [tokens, heads, head_dim]
+  const void* d_o;
+  const float* lse;  // [heads, tokens]
+  float* d_sinks;    // [heads]
+  int64_t tokens, heads, head_dim;
+  DType dtype;
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
@@ -426,37 +446,38 @@ struct AdamWArgs {
 /// Every kernel with its arguments: the one list that a new kernel is added to. The table, the
 /// declarations of the backends' functions and their tables, profiles (profile.h), memory plans
 /// (planning.h) and the declarations of work counts (work.h) are generated from it.
-#define MT_KERNELS(X)                                 \
-  X(gemm, GemmArgs)                                   \
-  X(quantized_gemm, QuantizedGemmArgs)                \
-  X(rms_norm, RmsNormArgs)                            \
-  X(rms_norm_backward, RmsNormBackwardArgs)           \
-  X(layer_norm, LayerNormArgs)                        \
-  X(layer_norm_backward, LayerNormBackwardArgs)       \
-  X(rope, RopeArgs)                                   \
-  X(attention, AttentionArgs)                         \
-  X(attention_backward, AttentionBackwardArgs)        \
-  X(silu_mul, SiluMulArgs)                            \
-  X(silu_mul_backward, SiluMulBackwardArgs)           \
-  X(gelu, GeluArgs)                                   \
-  X(gelu_backward, GeluBackwardArgs)                  \
-  X(embedding, EmbeddingArgs)                         \
-  X(embedding_backward, EmbeddingBackwardArgs)        \
-  X(gather_sum, GatherSumArgs)                        \
-  X(row_dots, RowDotsArgs)                            \
-  X(cross_entropy, CrossEntropyArgs)                  \
-  X(cross_entropy_backward, CrossEntropyBackwardArgs) \
-  X(add, AddArgs)                                     \
-  X(mul, MulArgs)                                     \
-  X(unary, UnaryArgs)                                 \
-  X(cast, CastArgs)                                   \
-  X(copy_blocks, CopyBlocksArgs)                      \
-  X(column_sum, ColumnSumArgs)                        \
-  X(dropout, DropoutArgs)                             \
-  X(amax, AmaxArgs)                                   \
-  X(quantize, QuantizeArgs)                           \
-  X(hadamard, HadamardArgs)                           \
-  X(squared_norm, SquaredNormArgs)                    \
+#define MT_KERNELS(X)                                   \
+  X(gemm, GemmArgs)                                     \
+  X(quantized_gemm, QuantizedGemmArgs)                  \
+  X(rms_norm, RmsNormArgs)                              \
+  X(rms_norm_backward, RmsNormBackwardArgs)             \
+  X(layer_norm, LayerNormArgs)                          \
+  X(layer_norm_backward, LayerNormBackwardArgs)         \
+  X(rope, RopeArgs)                                     \
+  X(attention, AttentionArgs)                           \
+  X(attention_backward, AttentionBackwardArgs)          \
+  X(attention_sink_backward, AttentionSinkBackwardArgs) \
+  X(silu_mul, SiluMulArgs)                              \
+  X(silu_mul_backward, SiluMulBackwardArgs)             \
+  X(gelu, GeluArgs)                                     \
+  X(gelu_backward, GeluBackwardArgs)                    \
+  X(embedding, EmbeddingArgs)                           \
+  X(embedding_backward, EmbeddingBackwardArgs)          \
+  X(gather_sum, GatherSumArgs)                          \
+  X(row_dots, RowDotsArgs)                              \
+  X(cross_entropy, CrossEntropyArgs)                    \
+  X(cross_entropy_backward, CrossEntropyBackwardArgs)   \
+  X(add, AddArgs)                                       \
+  X(mul, MulArgs)                                       \
+  X(unary, UnaryArgs)                                   \
+  X(cast, CastArgs)                                     \
+  X(copy_blocks, CopyBlocksArgs)                        \
+  X(column_sum, ColumnSumArgs)                          \
+  X(dropout, DropoutArgs)                               \
+  X(amax, AmaxArgs)                                     \
+  X(quantize, QuantizeArgs)                             \
+  X(hadamard, HadamardArgs)                             \
+  X(squared_norm, SquaredNormArgs)                      \
   X(adamw, AdamWArgs)
 
 struct KernelTable {

@@ -29,19 +29,26 @@ double backward_passes(const Args& a) {
   return a.dx == nullptr ? 2 : a.accumulate_dx ? 4 : 3;
 }
 
+/// The sum of clamp(offset + 1 + i, 0, keys) over queries i: the keys that are not after a query.
+double earlier_keys(double queries, double keys, double offset) {
+  double none = std::clamp(-offset, 0.0, queries),
+         growing = std::clamp(keys - offset - 1, none, queries);
+  return (growing - none) * (offset + 1) + (growing * (growing - 1) - none * (none - 1)) / 2 +
+         (queries - growing) * keys;
+}
 /// Number of (query, key) pairs that attention computes.
-double pairs(const AttentionSpan& span, bool causal) {
+double pairs(const AttentionSpan& span, bool causal, int64_t window) {
   auto queries = static_cast<double>(span.queries), keys = static_cast<double>(span.keys);
   if (!causal || span.keys == 0) return queries * keys;
-  // Query i attends to offset + 1 + i keys, up to all of them.
-  double growing = std::clamp<double>(keys - span.offset - 1, 0, queries);
-  return growing * (span.offset + 1) + growing * (growing - 1) / 2 + (queries - growing) * keys;
+  double seen = earlier_keys(queries, keys, span.offset);
+  if (window == 0) return seen;
+  return seen - earlier_keys(queries, keys, span.offset - static_cast<double>(window));
 }
 double pairs(const AttentionArgs& a) {
   double sum = 0;
   for (int64_t s = 0; s < a.sequences; ++s) {
     int32_t n = a.spans ? 0 : a.cu_seqlens[s + 1] - a.cu_seqlens[s];
-    sum += pairs(a.spans ? a.spans[s] : AttentionSpan{0, n, 0, n, 0}, a.causal);
+    sum += pairs(a.spans ? a.spans[s] : AttentionSpan{0, n, 0, n, 0}, a.causal, a.window);
   }
   return sum * static_cast<double>(a.heads);
 }
@@ -92,6 +99,9 @@ CountedWork count(const AttentionBackwardArgs& b) {
   return {
       {10 * pairs(a) * e, bytes(2 * qkv(a) + 2 * product(a.tokens, a.heads, a.head_dim), a.dtype)},
       shape(a)};
+}
+CountedWork count(const AttentionSinkBackwardArgs& a) {
+  return elements(a.tokens * a.heads * a.head_dim, 2, 2, a.dtype);
 }
 CountedWork count(const SiluMulArgs& a) { return elements(a.count, 3, 10, a.dtype); }
 CountedWork count(const SiluMulBackwardArgs& a) { return elements(a.count, 5, 16, a.dtype); }

@@ -147,14 +147,14 @@ Case attention_case(const AttentionRow& row, bool causal, double spread) {
   const Shape shape = {tokens, row.heads.width()};
   c.inputs = {{"qkv", shape, random_values(shape.numel(), "qkv", spread)}};
   c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
-    return attention(t[0], layout_of(row.heads), bounds, float_scale, causal);
+    return attention(t[0], layout_of(row.heads), bounds, {float_scale, causal});
   };
   c.forward = [=](const std::vector<Values>& v) {
-    return reference::attention(v[0], row.heads, *bounds, scale, causal);
+    return reference::attention(v[0], row.heads, *bounds, {scale, causal});
   };
   c.backward = [=](const std::vector<Values>& v, const Values& dy) {
     return std::vector<Values>{
-        reference::attention_backward(dy, v[0], row.heads, *bounds, scale, causal)};
+        reference::attention_backward(dy, v[0], row.heads, *bounds, {scale, causal}).qkv};
   };
   // Backward starts from the output as it was rounded, and probabilities may be rounded on their
   // way.
@@ -169,6 +169,102 @@ TEST_CASE("attention: values and gradients") {
   check(attention_case({{4, 2, 16}, {33, 17}}, true, 3), figures);
 }
 
+/// The masks that a Fixture draws in step 0 (contract/harness.h).
+std::function<double(int64_t, int64_t, int64_t)> masks_of(const AttentionScores& scores) {
+  if (scores.dropout == 0) return {};
+  AttentionDropout d{.p = scores.dropout,
+                     .seed = 11,
+                     .name_key = scores.dropout_key,
+                     .first_head = scores.first_head};
+  return [d](int64_t head, int64_t query, int64_t key) {
+    return static_cast<double>(AttentionKeep(d, head).factor(query, key));
+  };
+}
+
+Case varied_case(const AttentionRow& row, const AttentionScores& scores, bool sinks) {
+  SequenceBounds bounds = bounds_of(row.lengths);
+  int64_t tokens = bounds->back();
+  Case c{.name = cat("attention ", row.heads.heads, "/", row.heads.groups, " x ",
+                     row.heads.head_dim, ", ", tokens, " tokens, window ", scores.window, ", cap ",
+                     scores.cap, ", dropout ", scores.dropout, sinks ? ", sinks" : ""),
+         .out = {tokens, row.heads.heads * row.heads.head_dim}};
+  const Shape shape = {tokens, row.heads.width()};
+  c.inputs = {{"qkv", shape, random_values(shape.numel(), "qkv")}};
+  if (sinks)
+    c.inputs.push_back(
+        {"sinks", {row.heads.heads}, random_values(row.heads.heads, "sinks"), true, 16});
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
+    return attention(t[0], layout_of(row.heads), bounds, scores, sinks ? t[1] : Tensor());
+  };
+  auto in_double = [=](const std::vector<Values>& v) {
+    return reference::Scores{.scale = static_cast<double>(scores.scale),
+                             .causal = scores.causal,
+                             .window = scores.window,
+                             .cap = static_cast<double>(scores.cap),
+                             .sinks = sinks ? v[1] : Values(),
+                             .keep = masks_of(scores)};
+  };
+  c.forward = [=](const std::vector<Values>& v) {
+    return reference::attention(v[0], row.heads, *bounds, in_double(v));
+  };
+  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+    auto grads = reference::attention_backward(dy, v[0], row.heads, *bounds, in_double(v));
+    std::vector<Values> all = {grads.qkv};
+    if (sinks) all.push_back(grads.sinks);
+    return all;
+  };
+  // As in attention_case(); dropout magnifies what is rounded, and each token of a sink's gradient
+  // brings a rounding.
+  c.bound = {.inner = 8 / (1 - static_cast<double>(scores.dropout)), .sums = 128};
+  return c;
+}
+
+TEST_CASE("attention: windows, caps, sinks and dropout") {
+  Figures figures("attention, varied");
+  std::vector<AttentionScores> all;
+  for (int64_t window : {1, 3, 16, 64, 100})
+    all.push_back({.scale = 0.3f, .causal = true, .window = window});
+  for (bool causal : {true, false}) {
+    all.push_back({.scale = 0.5f, .causal = causal});
+    all.push_back({.scale = 0.3f, .causal = causal, .cap = 0.9f});
+    all.push_back(
+        {.scale = 0.3f, .causal = causal, .dropout = 0.25f, .dropout_key = 9, .first_head = 4});
+  }
+  all.push_back({.scale = 0.3f, .causal = true, .window = 5, .cap = 2, .dropout = 0.4f});
+  for (const AttentionScores& scores : all)
+    for (bool sinks : {false, true})
+      for (size_t row : {0, 2, 4, 6, 10, 12})
+        check(varied_case(kAttentionRows[row], scores, sinks), figures);
+}
+
+TEST_CASE("attention: a rank with the last heads drops what one rank drops") {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  ctx.first_token = 700;
+  const Heads both{2, 2, 8}, one{1, 1, 8};
+  SequenceBounds bounds = bounds_of({20, 30});
+  Values qkv = random_values(50 * both.width(), "qkv"), half;
+  for (int64_t t = 0; t < 50; ++t)
+    half.insert(half.end(), qkv.begin() + t * both.width() + one.width(),
+                qkv.begin() + (t + 1) * both.width());
+  AttentionScores scores{.scale = 0.3f, .dropout = 0.5f, .dropout_key = 3};
+  Values whole = values_of(
+      attention(make(ctx, qkv, {50, both.width()}, DType::f32), layout_of(both), bounds, scores));
+  scores.first_head = 1;
+  Values part = values_of(
+      attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one), bounds, scores));
+  for (int64_t t = 0; t < 50; ++t)
+    for (int64_t e = 0; e < 8; ++e)
+      CHECK(part[static_cast<size_t>(t * 8 + e)] == whole[static_cast<size_t>(t * 16 + 8 + e)]);
+  ctx.training = false;
+  scores.dropout = 0.9f;
+  Values kept = values_of(
+      attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one), bounds, scores));
+  scores.dropout = 0;
+  CHECK(kept == values_of(attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one),
+                                    bounds, scores)));
+}
+
 TEST_CASE("attention: tokens see neither other sequences nor, when causal, what comes after them") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
@@ -179,7 +275,7 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
     for (bool causal : {true, false}) {
       auto at = [&](const Values& values) {
         return values_of(
-            attention(make(ctx, values, shape, dtype), layout_of(heads), bounds, 0.3f, causal));
+            attention(make(ctx, values, shape, dtype), layout_of(heads), bounds, {0.3f, causal}));
       };
       constexpr int64_t kChanged = 8;  // the fourth token of the second sequence
       Values before = random_values(shape.numel(), "qkv"), after = before;
@@ -206,7 +302,7 @@ TEST_CASE("attention: large scores neither overflow nor become NaN") {
     Tensor x = make(ctx, qkv, {3, heads.width()}, dtype);
     auto probe = std::make_shared<Catcher>();
     x.set_node(probe);
-    Tensor y = attention(x, layout_of(heads), bounds, 1, true);
+    Tensor y = attention(x, layout_of(heads), bounds, {});
     for (double v : values_of(y))
       CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
     backward(y, make(ctx, Values(12, 1.0), {3, 4}, dtype));
@@ -221,7 +317,7 @@ TEST_CASE("attention: bounds that do not cover the tokens are refused") {
   Tensor x = ctx.zeros({4, heads.width()}, DType::f32);
   auto refused = [&](std::vector<int32_t> bounds) {
     auto shared = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
-    CHECK_THROWS_AS(attention(x, layout_of(heads), shared, 1, true), Error);
+    CHECK_THROWS_AS(attention(x, layout_of(heads), shared, {}), Error);
   };
   refused({});
   refused({0});
@@ -229,7 +325,7 @@ TEST_CASE("attention: bounds that do not cover the tokens are refused") {
   refused({0, 5});
   refused({1, 4});
   refused({0, 3, 2, 4});
-  CHECK_THROWS_AS(attention(x, layout_of(heads), nullptr, 1, true), Error);
+  CHECK_THROWS_AS(attention(x, layout_of(heads), nullptr, {}), Error);
 }
 
 }  // namespace

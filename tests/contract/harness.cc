@@ -209,9 +209,10 @@ void check_values(const Case& c, const Setting& s, const Outcome& got, Figures& 
     // A gradient that is handed over finished is rounded once before it is added.
     Bound bound = c.bound;
     if (!s.prior.empty()) bound.inner += 1.5;
+    if (input.parameter) bound = c.bound;
+    bound.sums += input.roundings * roundoff(s.dtype) / 0x1p-24;
     figures.add(check_close(got.grads[i], s.prior.empty() ? want[i] : sum(want[i], s.prior[i]),
-                            input.parameter ? DType::f32 : s.dtype,
-                            input.parameter ? c.bound : bound,
+                            input.parameter ? DType::f32 : s.dtype, bound,
                             cat(at, " gradient of ", input.name)));
   }
 }

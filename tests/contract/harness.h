@@ -57,6 +57,7 @@ struct Input {
   Shape shape;
   Values values;
   bool parameter = false;  // its gradient accumulates in float
+  double roundings = 0;    // of values that it sums, to the op's dtype; as Bound::inner
 };
 
 /// Allowed distance from the definition, besides the rounding of the result itself. `scale` is the

@@ -44,8 +44,8 @@ struct Net {
   Tensor block(const Tensor& x, const Tensor& positions, const SequenceBounds& bounds) const {
     Tensor qkv =
         rope(linear(rms_norm(x, weights.at(1), 1e-5f), weights.at(2)), kLayout, table, positions);
-    Tensor h = add(
-        x, dropout(linear(attention(qkv, kLayout, bounds, 0.3f, true), weights.at(3)), 0.1f, 1));
+    Tensor h =
+        add(x, dropout(linear(attention(qkv, kLayout, bounds, {0.3f}), weights.at(3)), 0.1f, 1));
     Tensor n = layer_norm(h, weights.at(4), weights.at(5), 1e-5f);
     Tensor gated = silu_mul(linear(n, weights.at(6)),
                             gelu(linear(n, weights.at(7), weights.at(10)), GeluKind::tanh));

@@ -210,24 +210,42 @@ Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Val
 
 namespace {
 
-// Probabilities of one query over its sequence's keys; masked ones are 0.
-Values probabilities(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi,
-                     int64_t g, int64_t j, double scale, bool causal) {
-  Values p(static_cast<size_t>(hi - lo), 0.0);
-  double top = -INFINITY, sum = 0;
-  int64_t end = causal ? t + 1 : hi;
-  for (int64_t s = lo; s < end; ++s) {
+// One query over its sequence's keys: probabilities, 0 where masked, the cap's derivatives and the
+// factors of dropout.
+struct Row {
+  Values p, slope, keep;
+  double sink = 0;  // the share of the sink
+};
+
+Row row_of(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi, int64_t g,
+           int64_t j, const Scores& scores) {
+  auto n = static_cast<size_t>(hi - lo);
+  int64_t head = g * heads.queries() + j, end = scores.causal ? t + 1 : hi,
+          begin = scores.window > 0 ? std::max(lo, t + 1 - scores.window) : lo;
+  Row row{Values(n, 0.0), Values(n, 1.0), Values(n, 1.0)};
+  double sink = scores.sinks.empty() ? -INFINITY : scores.sinks[static_cast<size_t>(head)],
+         top = sink, sum = 0;
+  for (int64_t s = begin; s < end; ++s) {
+    auto i = static_cast<size_t>(s - lo);
     double score = 0;
     for (int64_t e = 0; e < heads.head_dim; ++e)
       score += qkv[static_cast<size_t>(heads.at(t, g, j) + e)] *
                qkv[static_cast<size_t>(heads.at(s, g, heads.queries()) + e)];
-    p[static_cast<size_t>(s - lo)] = score * scale;
-    top = std::max(top, score * scale);
+    score *= scores.scale;
+    if (scores.cap > 0) {
+      double bent = std::tanh(score / scores.cap);
+      score = scores.cap * bent, row.slope[i] = 1 - bent * bent;
+    }
+    if (scores.keep) row.keep[i] = scores.keep(head, t, s);
+    row.p[i] = score;
+    top = std::max(top, score);
   }
-  for (int64_t s = lo; s < end; ++s) sum += std::exp(p[static_cast<size_t>(s - lo)] - top);
-  for (int64_t s = lo; s < end; ++s)
-    p[static_cast<size_t>(s - lo)] = std::exp(p[static_cast<size_t>(s - lo)] - top) / sum;
-  return p;
+  for (int64_t s = begin; s < end; ++s) sum += std::exp(row.p[static_cast<size_t>(s - lo)] - top);
+  sum += std::exp(sink - top);
+  for (int64_t s = begin; s < end; ++s)
+    row.p[static_cast<size_t>(s - lo)] = std::exp(row.p[static_cast<size_t>(s - lo)] - top) / sum;
+  row.sink = std::exp(sink - top) / sum;
+  return row;
 }
 
 // Calls visit(query token, first and end token of its sequence, group, query head of the group).
@@ -242,26 +260,27 @@ void each_query(const Heads& heads, const std::vector<int32_t>& bounds, Visit&& 
 }  // namespace
 
 Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds,
-                 double scale, bool causal) {
+                 const Scores& scores) {
   int64_t dim = heads.head_dim;
   Values out = zeros(bounds.back() * heads.heads * dim);
   each_query(heads, bounds, [&](int64_t t, int64_t lo, int64_t hi, int64_t g, int64_t j) {
-    Values p = probabilities(qkv, heads, t, lo, hi, g, j, scale, causal);
+    Row row = row_of(qkv, heads, t, lo, hi, g, j, scores);
     for (int64_t s = lo; s < hi; ++s)
       for (int64_t e = 0; e < dim; ++e)
         out[static_cast<size_t>((t * heads.heads + g * heads.queries() + j) * dim + e)] +=
-            p[static_cast<size_t>(s - lo)] *
+            row.p[static_cast<size_t>(s - lo)] * row.keep[static_cast<size_t>(s - lo)] *
             qkv[static_cast<size_t>(heads.at(s, g, heads.queries() + 1) + e)];
   });
   return out;
 }
 
-Values attention_backward(const Values& dy, const Values& qkv, const Heads& heads,
-                          const std::vector<int32_t>& bounds, double scale, bool causal) {
+AttentionGradients attention_backward(const Values& dy, const Values& qkv, const Heads& heads,
+                                      const std::vector<int32_t>& bounds, const Scores& scores) {
   int64_t dim = heads.head_dim;
-  Values d_qkv(qkv.size(), 0.0);
+  Values d_qkv(qkv.size(), 0.0), d_sinks(scores.sinks.size(), 0.0);
   each_query(heads, bounds, [&](int64_t t, int64_t lo, int64_t hi, int64_t g, int64_t j) {
-    Values p = probabilities(qkv, heads, t, lo, hi, g, j, scale, causal), dp(p.size(), 0.0);
+    Row row = row_of(qkv, heads, t, lo, hi, g, j, scores);
+    Values dp(row.p.size(), 0.0);
     auto at = [&](int64_t token, int64_t slot, int64_t e) {
       return static_cast<size_t>(heads.at(token, g, slot) + e);
     };
@@ -273,21 +292,22 @@ Values attention_backward(const Values& dy, const Values& qkv, const Heads& head
     for (int64_t s = lo; s < hi; ++s) {
       auto i = static_cast<size_t>(s - lo);
       for (int64_t e = 0; e < dim; ++e) {
-        dp[i] += d_o(e) * qkv[at(s, v, e)];
-        d_qkv[at(s, v, e)] += p[i] * d_o(e);
+        dp[i] += row.keep[i] * d_o(e) * qkv[at(s, v, e)];
+        d_qkv[at(s, v, e)] += row.p[i] * row.keep[i] * d_o(e);
       }
-      mean += p[i] * dp[i];
+      mean += row.p[i] * dp[i];
     }
+    if (!d_sinks.empty()) d_sinks[static_cast<size_t>(g * heads.queries() + j)] -= row.sink * mean;
     for (int64_t s = lo; s < hi; ++s) {
       auto i = static_cast<size_t>(s - lo);
-      double d_score = p[i] * (dp[i] - mean) * scale;
+      double d_score = row.p[i] * (dp[i] - mean) * row.slope[i] * scores.scale;
       for (int64_t e = 0; e < dim; ++e) {
         d_qkv[at(t, j, e)] += d_score * qkv[at(s, k, e)];
         d_qkv[at(s, k, e)] += d_score * qkv[at(t, j, e)];
       }
     }
   });
-  return d_qkv;
+  return {d_qkv, d_sinks};
 }
 
 Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols,

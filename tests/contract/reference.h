@@ -4,6 +4,7 @@
 // Stateless.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace mtrain::reference {
@@ -57,11 +58,24 @@ struct Heads {
 Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
             const Values& sin, const std::vector<int32_t>& positions, double sign);
 
+/// AttentionScores in double, with the sinks and the masks of dropout.
+struct Scores {
+  double scale = 1;
+  bool causal = true;
+  int64_t window = 0;
+  double cap = 0;
+  Values sinks = {};  // by head; empty: none
+  std::function<double(int64_t head, int64_t query, int64_t key)> keep =
+      {};  // factor of a weight; empty: 1
+};
 /// [T, heads*head_dim]; sequence s holds tokens [bounds[s], bounds[s+1]).
 Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds,
-                 double scale, bool causal);
-Values attention_backward(const Values& dy, const Values& qkv, const Heads& heads,
-                          const std::vector<int32_t>& bounds, double scale, bool causal);
+                 const Scores& scores);
+struct AttentionGradients {
+  Values qkv, sinks;
+};
+AttentionGradients attention_backward(const Values& dy, const Values& qkv, const Heads& heads,
+                                      const std::vector<int32_t>& bounds, const Scores& scores);
 
 /// Loss per row; 0 where target < 0; columns from `valid` on do not exist.
 Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols,

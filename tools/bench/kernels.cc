@@ -5,6 +5,7 @@
 //   --model NAME           quickstart (the default), llama8b; or the sizes:
 //   layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch
 //   --dtype NAME           fp32, bf16, fp16; more than once for several
+//   --window N             attention to the last N tokens; 0 (the default): to all earlier ones
 //   --threads N            of the CPU
 //   --json FILE            the same as JSON, for torch_kernels.py, which adds PyTorch
 #include <cmath>
@@ -31,20 +32,26 @@ namespace {
 
 struct Model {
   int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320,
-          seq = 256, batch = 16;
+          seq = 256, batch = 16, window = 0;
   int64_t tokens() const { return seq * batch; }
   int64_t qkv() const { return (heads + 2 * groups) * head_dim; }
+  /// Queries and keys of a sequence that attention multiplies.
+  int64_t pairs() const {
+    int64_t reach = window > 0 ? std::min(window, seq) : seq;  // of a late token
+    return reach * (reach + 1) / 2 + (seq - reach) * reach;
+  }
   int64_t parameters() const {
     return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) +
            2 * vocab * hidden + hidden;
   }
 };
-constexpr Model kLlama8b{32, 4096, 32, 8, 128, 14336, 128256, 8192, 1};
+constexpr Model kLlama8b{32, 4096, 32, 8, 128, 14336, 128256, 8192, 1, 0};
 
 struct Options {
   std::string backend = "cpu", json;
   Model model;
   std::vector<DType> dtypes;
+  int64_t window = 0;
   int threads = 0;
 };
 
@@ -195,15 +202,16 @@ void Suite::attention() {
   a.o = random(t * q).raw(), a.lse = floats(t * m_.heads), a.cu_seqlens = seqlens.data();
   a.sequences = m_.batch, a.tokens = t, a.heads = m_.heads, a.groups = m_.groups, a.head_dim = e;
   a.scale = 1 / std::sqrt(static_cast<float>(e)), a.causal = true, a.dtype = dtype_;
+  a.window = m_.window;
   AttentionBackwardArgs b{};
   b.forward = a, b.d_o = random(t * q).raw();
   b.dq = {d_qkv.raw(), stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e},
   b.dv = {at(d_qkv, q + kv), stride, e};
-  double pairs =
-      static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
+  double pairs = static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.pairs());
   auto layers = static_cast<double>(m_.layers),
        moved = size_ * static_cast<double>(t * (stride + q));
   auto sizes = [&](const char* op) {
+    if (m_.window > 0) return Node();
     return shape(op, {{"batch", m_.batch},
                       {"heads", m_.heads},
                       {"groups", m_.groups},
@@ -406,6 +414,8 @@ Options parse(int argc, char** argv) {
       out.model = model_of(value);
     else if (key == "--json")
       out.json = value;
+    else if (key == "--window")
+      out.window = std::atoll(value.c_str());
     else if (key == "--threads")
       out.threads = std::atoi(value.c_str());
     else if (key == "--dtype") {
@@ -415,9 +425,10 @@ Options parse(int argc, char** argv) {
       out.dtypes.push_back(*dtype);
     } else {
       throw Error(ErrorClass::usage, cat("unknown option '", key, "'"),
-                  "--backend, --model, --dtype, --threads, --json");
+                  "--backend, --model, --dtype, --window, --threads, --json");
     }
   }
+  out.model.window = out.window;
   if (out.dtypes.empty()) out.dtypes = {DType::f32, DType::bf16};
   return out;
 }

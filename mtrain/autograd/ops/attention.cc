@@ -2,7 +2,7 @@
 // values group by group.
 #include <algorithm>
 
-#include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/attention_scores.h"
 #include "mtrain/autograd/ops/compositions.h"
 
 namespace mtrain {
@@ -55,13 +55,15 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
 struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed from lse in backward
   HeadLayout layout;
   SequenceBounds bounds;
-  float scale = 1;
-  bool causal = true;
-  Tensor qkv, o, lse;
+  AttentionScores scores;
+  AttentionDropout dropout = {};
+  std::vector<int64_t> first_tokens = {};
+  Tensor qkv = {}, sinks = {}, o = {}, lse = {};
 
-  MaybePlacement placed(const Tensor& in) const {
+  MaybePlacement placed(const Tensor& in, const Tensor& sinks_in) const {
     return ResultPlacement("attention", in)
         .with(PlacementRule::pointwise)
+        .with(PlacementRule::bias, sinks_in)
         .unsharded(0, "each token attends to the whole sequence");
   }
   HeadsView view(const Tensor& t, int64_t first_head) const {
@@ -82,18 +84,32 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
             .heads = layout.heads,
             .groups = layout.groups,
             .head_dim = layout.head_dim,
-            .scale = scale,
-            .causal = causal,
-            .dtype = qkv.dtype()};
+            .scale = scores.scale,
+            .causal = scores.causal,
+            .dtype = qkv.dtype(),
+            .window = scores.window,
+            .cap = scores.cap,
+            .sinks = first_sink(sinks, scores),
+            .dropout = dropout};
   }
-  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
+  void draw(ExecutionContext& ctx) {
+    dropout = dropout_now(ctx, scores);
+    if (dropout.p == 0) return;
+    for (int32_t begin : *bounds) first_tokens.push_back(ctx.first_token + begin);
+    dropout.first_tokens = first_tokens.data();
+  }
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in, const Tensor& sinks_in) {
     qkv = qkv_in.detach();
+    if (sinks_in.defined()) sinks = sinks_in.detach();
+    draw(ctx);
     o = ctx.empty({qkv.size(0), layout.heads * layout.head_dim}, qkv.dtype());
     lse = ctx.empty({layout.heads, qkv.size(0)}, DType::f32);
     ctx.kernels().attention(ctx.stream(), args());
     return o;
   }
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    add_sink_gradient(ctx, g[1], sinks, scores, layout, o, dy, lse);
+    if (!g[0].wanted()) return;
     int64_t queries = layout.queries_per_group();
     Tensor d_qkv = ctx.empty(qkv.shape(), qkv.dtype());
     ctx.kernels().attention_backward(ctx.stream(), {.forward = args(),
@@ -114,6 +130,22 @@ void check(const Tensor& qkv, const HeadLayout& layout) {
 
 }  // namespace
 
+void check_scores(const AttentionScores& scores, const HeadLayout& layout, const Tensor& qkv,
+                  const Tensor& sinks) {
+  MT_CHECK(scores.scale > 0 && scores.cap >= 0 && scores.window >= 0, scores.scale, ", cap ",
+           scores.cap, ", window ", scores.window);
+  MT_CHECK(scores.causal || scores.window == 0, "a window of ", scores.window,
+           " tokens without causal attention");
+  MT_CHECK(scores.dropout >= 0 && scores.dropout < 1, "dropout ", scores.dropout);
+  if (!sinks.defined()) return;
+  MT_CHECK(sinks.contiguous() && sinks.dtype() == qkv.dtype() && scores.first_sink >= 0 &&
+               scores.first_sink + layout.heads <= sinks.numel(),
+           sinks.shape(), " sinks of ", name(sinks.dtype()), " for heads ", scores.first_sink,
+           " to ", scores.first_sink + layout.heads, " of ", name(qkv.dtype()));
+  require_kernel(qkv.context(), qkv.context().kernels().attention_sink_backward,
+                 "attention_sink_backward");
+}
+
 Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
             const Tensor& positions) {
   check(qkv, layout);
@@ -125,14 +157,14 @@ Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
 }
 
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds,
-                 float scale, bool causal) {
+                 const AttentionScores& scores, const Tensor& sinks) {
   check(qkv, layout);
+  check_scores(scores, layout, qkv, sinks);
   MT_CHECK(bounds && bounds->size() >= 2 && bounds->front() == 0 && bounds->back() == qkv.size(0) &&
                std::is_sorted(bounds->begin(), bounds->end()),
            "sequence bounds of ", qkv.size(0), " tokens");
   require_kernel(qkv.context(), qkv.context().kernels().attention, "attention");
-  return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal},
-               qkv);
+  return apply(Attention{.layout = layout, .bounds = bounds, .scores = scores}, qkv, sinks);
 }
 
 }  // namespace mtrain

@@ -40,18 +40,21 @@ struct QueryTile {
   Word* p;
   float *o, *s;
   int64_t width;
-  float factor;      // 2^(score * factor) is the exponential of the scaled score
+  float factor;  // 2^(score * factor) is the exponential of the scaled score
+  ScoreCap cap;
+  HeadDropout dropout;
   float top[kTile];  // running maximum of a row's scores, within kSlack
   Vec sum[kTile];    // lane-wise partial sums of a row's exponentials
 
   QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack,
-            float scale)
+            const AttentionArgs& args)
       : q(m.q + thread * m.tile),
         p(m.p + thread * kBlockRows<Word> * kTile / pack),
         o(m.o + thread * kTile * row_width),
         s(m.s + thread * kBlockRows<Word> * kTile),
         width(row_width),
-        factor(scale * kLog2OfE) {
+        factor(args.scale * kLog2OfE),
+        cap(args) {
     for (int64_t r = 0; r < kTile; ++r) {
       top[r] = -kInfinity;
       sum[r] = Vec{};
@@ -70,15 +73,26 @@ void raise_top(QueryTile<Word>& t, int64_t row, float top, bool first) {
   for (int64_t d = 0; d < t.width; d += kLanes) store(o + d, load(o + d) * shrink);
 }
 
-/// Turns a block of score rows into exponentials, in the layout of the left operand of the product
-/// with the values.
+/// Drops some of the exponentials that soften() stored for a row of `s`; its sum keeps them all.
 template <int kPack, class Word>
-void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
+void drop(QueryTile<Word>& t, int m, int64_t row, int64_t begin, int64_t columns, Vec shift) {
+  float factors[kTile];
+  t.dropout.factors(row, begin, columns, factors);
+  for (int64_t c = begin; c < columns; c += kLanes) {
+    Vec e = exp2(load(t.s + m * kTile + c) * t.factor - shift);
+    put_along(t.p + (m * kTile + c) / kPack, e * load(factors + c));
+  }
+}
+
+/// Turns columns [begin, columns) of a block of score rows into exponentials, in the layout of the
+/// left operand of the product with the values.
+template <int kPack, class Word>
+void soften(QueryTile<Word>& t, int64_t row, int64_t begin, int64_t columns, bool first) {
   float tops[kBlockRows<Word>];
   for (int m = 0; m < kBlockRows<Word>; ++m) {
     const float* s = t.s + m * kTile;
-    Vec top = load(s);
-    for (int64_t c = kLanes; c < columns; c += kLanes) top = max(load(s + c), top);
+    Vec top = load(s + begin);
+    for (int64_t c = begin + kLanes; c < columns; c += kLanes) top = max(load(s + c), top);
     tops[m] = max_lane(top);
   }
   for (int m = 0; m < kBlockRows<Word>; ++m)
@@ -88,57 +102,81 @@ void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
     Word* p = t.p + m * kTile / kPack;
     Vec shift = splat(t.top[row + m] == -kInfinity ? 0.0f : t.top[row + m] * t.factor),
         sum = t.sum[row + m];
-    for (int64_t c = 0; c < columns; c += kLanes) {
+    for (int64_t c = begin; c < columns; c += kLanes) {
       Vec e = exp2(load(s + c) * t.factor - shift);
       put_along(p + c / kPack, e);
       sum += e;
     }
     t.sum[row + m] = sum;
+    if (t.dropout.keep) drop<kPack>(t, m, row + m, begin, columns, shift);
   }
 }
 
-/// Processes one tile of `keys` keys and values for all rows. The first row attends to `first_seen`
-/// keys (none if it is negative) and each further row to one more (causal), at most to `keys`.
-/// `first`: the rows' sums are still empty.
+/// One tile of keys for a tile of queries. The first row attends to keys [first_hidden, first_seen)
+/// and each further row to the same number of keys, one key further on; both are clamped to
+/// [0, keys].
+struct KeySpan {
+  int64_t keys, first_seen, first_hidden;
+  bool leads;  // it is the first tile of the sequence's keys
+  int64_t seen(int64_t row) const { return std::clamp<int64_t>(first_seen + row, 0, keys); }
+  int64_t hidden(int64_t row) const { return std::clamp<int64_t>(first_hidden + row, 0, keys); }
+  /// Whether no earlier tile has keys that this row attends to.
+  bool starts(int64_t row) const { return leads || first_hidden + row >= 0; }
+};
+
+/// Processes one tile of keys and values for all rows.
 template <class Unit, class Word>
 void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values,
-              int64_t keys, int64_t first_seen, bool first) {
+              const KeySpan& span) {
   constexpr int kPack = Unit::kPack;
   int64_t units = t.width / kPack;
   for (int64_t r = 0; r < rows; r += kBlockRows<Word>) {
-    int64_t seen = std::min(keys, first_seen + r + kBlockRows<Word> - 1),
+    int64_t seen = span.seen(r + kBlockRows<Word> - 1), hidden = span.hidden(r),
+            begin = hidden / kBlockColumns<Word> * kBlockColumns<Word>,
             columns = round_up(seen, kBlockColumns<Word>);
-    if (seen <= 0) continue;
-    product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units,
-                       false);
-    for (int64_t m = 0; m < kBlockRows<Word>; ++m)
-      for (int64_t c = std::clamp<int64_t>(first_seen + r + m, 0, keys); c < columns; ++c)
-        t.s[m * kTile + c] = -kInfinity;
-    soften<kPack>(t, r, columns, first);
-    product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width,
-                       t.width, round_up(seen, kBlockTerms<Word>) / kPack, !first);
+    if (seen <= 0 || hidden >= span.keys) continue;
+    bool first = span.starts(r);
+    product_rows<Unit>({t.q + r * units, units, 1}, keys_upright + begin, kTile, t.s + begin, kTile,
+                       columns - begin, units, false);
+    for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
+      if (t.cap.caps()) t.cap.apply(t.s + m * kTile, begin, columns);
+      for (int64_t c = begin; c < span.hidden(r + m); ++c) t.s[m * kTile + c] = -kInfinity;
+      for (int64_t c = span.seen(r + m); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
+    }
+    soften<kPack>(t, r, begin, columns, first);
+    product_rows<Unit>({t.p + begin / kPack, kTile / kPack, 1}, values + begin / kPack * t.width,
+                       t.width, t.o + r * t.width, t.width, t.width,
+                       (round_up(seen, kBlockTerms<Word>) - begin) / kPack, !first);
   }
+}
+
+/// log(e^a + e^b). REQUIRES: not both -infinity.
+inline float log_add(float a, float b) {
+  float high = std::max(a, b);
+  return high + std::log(std::exp(a - high) + std::exp(b - high));
 }
 
 template <class T, class Word>
 void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, int64_t token,
             int64_t head) {
   for (int64_t r = 0; r < rows; ++r) {
-    float sum = sum_lanes(t.sum[r]), lse = t.top[r] * args.scale + std::log(sum);
+    float sum = sum_lanes(t.sum[r]), of_keys = t.top[r] * args.scale + std::log(sum),
+          lse = args.sinks ? log_add(of_keys, to_float(static_cast<const T*>(args.sinks)[head]))
+                           : of_keys;
     float& known = args.lse[head * args.tokens + token + r];
     const float* o = t.o + r * t.width;
     int64_t at = ((token + r) * args.heads + head) * args.head_dim;
     if (args.add) {  // merges the two results, weighted by their shares of the exponentials' sum
-      float high = std::max(known, lse),
-            all = high + std::log(std::exp(known - high) + std::exp(lse - high));
+      float all = log_add(known, lse);
       float* to = static_cast<float*>(args.o) + at;
       SerialTeam{}.each(args.head_dim,
                         [to, before = std::exp(known - all)](int64_t d) { to[d] *= before; });
-      cast_row(SerialTeam{}, o, to, args.head_dim, std::exp(lse - all) / sum, true);
+      cast_row(SerialTeam{}, o, to, args.head_dim, std::exp(of_keys - all) / sum, true);
       known = all;
     } else {
       known = lse;
-      cast_row(SerialTeam{}, o, static_cast<T*>(args.o) + at, args.head_dim, 1.0f / sum, false);
+      float share = args.sinks ? std::exp(of_keys - lse) : 1.0f;
+      cast_row(SerialTeam{}, o, static_cast<T*>(args.o) + at, args.head_dim, share / sum, false);
     }
   }
 }
@@ -191,15 +229,21 @@ class ForwardCall {
                    int64_t thread) const {
     [[maybe_unused]] BlockSetup<Word> setup;
     int64_t token = tiling_.first_query(s) + i * kTile, rows = tiling_.query_rows(s, i);
-    QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
+    QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_);
+    if (args_.dropout.p > 0) {
+      t.dropout.keep.emplace(args_.dropout, h);
+      t.dropout.query = tiling_.first_query_token(s) + i * kTile;
+    }
     lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(),
                                  h % tiling_.per_group(), rows, width_),
               memory_.q + thread * memory_.tile);
     int64_t end = tiling_.seen_tiles(s, i);
-    for (int64_t j = 0; j < end; ++j) {
+    for (int64_t j = tiling_.first_tile(s, i); j < end; ++j) {
       int64_t at = (slot + j * apart) * memory_.tile;
-      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, tiling_.key_rows(s, j),
-                     tiling_.first_seen(s, i, j), j == 0);
+      if (t.dropout.keep) t.dropout.key = tiling_.first_key_token(s) + j * kTile;
+      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at,
+                     {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j),
+                      tiling_.first_hidden(s, i, j), j == 0});
     }
     if (end > 0) finish<T>(t, rows, args_, token, h);
   }
@@ -239,6 +283,23 @@ class ForwardCall {
 
 void attention(Stream& stream, const AttentionArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) { ForwardCall<T>(cpu_stream(stream), args).run(); });
+}
+
+void attention_sink_backward(Stream& stream, const AttentionSinkBackwardArgs& a) {
+  with_float_type(a.dtype, [&]<class T>(T) {
+    for_uneven_tasks(cpu_stream(stream), a.heads, [&](int64_t h, int) {
+      float sink = to_float(static_cast<const T*>(a.sinks)[h]);
+      double total = 0;
+      for (int64_t t = 0; t < a.tokens; ++t) {
+        int64_t at = (t * a.heads + h) * a.head_dim;
+        const T *o = static_cast<const T*>(a.o) + at, *d_o = static_cast<const T*>(a.d_o) + at;
+        float delta = SerialTeam{}.sum(
+            a.head_dim, [&](int64_t d) { return to_float(o[d]) * to_float(d_o[d]); });
+        total += static_cast<double>(std::exp(sink - a.lse[h * a.tokens + t]) * delta);
+      }
+      a.d_sinks[h] -= static_cast<float>(total);
+    });
+  });
 }
 
 }  // namespace mtrain::cpu::MT_ISA

@@ -84,38 +84,70 @@ struct GradTile {
   BackwardMemory<Word> m;
   int64_t width;
   float factor;  // 2^(score * factor - lse) is the probability
+  ScoreCap cap;
+  HeadDropout dropout;
   float lse[kTile], delta[kTile];
 };
 
-/// One tile of keys: the number of keys, and the number that the first query row attends to (each
-/// further row attends to one more). The flags say whether it is the first key tile for these
-/// queries, and whether these are the first queries for this key tile: sums start there.
+/// One tile of keys: the number of keys, and the range [first_hidden, first_seen) that the first
+/// query row attends to (one key further on for each further row; clamped to [0, keys]). `leads`:
+/// it is the first key tile of the sequence; `first_of_keys`: these are the first queries for this
+/// key tile. Sums start there.
 struct KeyRange {
-  int64_t keys, first_seen;
-  bool first_of_queries, first_of_keys;
+  int64_t keys, first_seen, first_hidden;
+  bool leads, first_of_keys;
   int64_t seen(int64_t row) const { return std::clamp<int64_t>(first_seen + row, 0, keys); }
+  int64_t hidden(int64_t row) const { return std::clamp<int64_t>(first_hidden + row, 0, keys); }
+  /// Whether no earlier tile has keys that this row attends to.
+  bool starts(int64_t row) const { return leads || first_hidden + row >= 0; }
 };
+
+/// The same as the loop of score_gradients() for one row of capped scores or dropped weights: ds
+/// times the cap's derivative 1 - tanh², and p and dp times the factors of the weights.
+template <class Word>
+void varied_gradients(const GradTile<Word>& t, int64_t row, float* p, float* ds, int64_t begin,
+                      int64_t columns) {
+  Vec shift = splat(t.lse[row]), delta = splat(t.delta[row]);
+  float factors[kTile];
+  if (t.dropout.keep)
+    t.dropout.factors(row, begin, columns, factors);
+  else
+    std::fill_n(factors, kTile, 1.0f);
+  for (int64_t c = begin; c < columns; c += kLanes) {
+    Vec score = load(p + c), ratio = score * t.cap.inner, factor = load(factors + c);
+    Vec probability = exp2(score * t.factor - shift);
+    store(p + c, probability * factor);
+    store(ds + c, probability * (load(ds + c) * factor - delta) * (1.0f - ratio * ratio));
+  }
+}
 
 /// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not attend
 /// to the key.
 template <class Word>
-void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t columns) {
+void score_gradients(GradTile<Word>& t, int64_t row, const KeyRange& range, int64_t begin,
+                     int64_t columns) {
+  bool varied = t.cap.caps() || t.dropout.keep;
   for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
     float *p = t.m.p + m * kTile, *ds = t.m.ds + m * kTile;
     Vec shift = splat(t.lse[row + m]), delta = splat(t.delta[row + m]);
-    for (int64_t c = 0; c < columns; c += kLanes) {
+    if (t.cap.caps()) t.cap.apply(p, begin, columns);
+    if (varied) varied_gradients(t, row + m, p, ds, begin, columns);
+    for (int64_t c = varied ? columns : begin; c < columns; c += kLanes) {
       Vec probability = exp2(load(p + c) * t.factor - shift);
       store(p + c, probability);
       store(ds + c, probability * (load(ds + c) - delta));
     }
+    int64_t hidden_end = std::max(begin, range.hidden(row + m));
+    for (int64_t c = begin; c < hidden_end; ++c) p[c] = ds[c] = 0;
     for (int64_t c = range.seen(row + m); c < columns; ++c) p[c] = ds[c] = 0;
   }
 }
 
-/// Stores a block of p and ds in the layouts of the products that use them.
-void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
+/// Stores columns [begin, columns) of a block of p and ds in the layouts of the products that use
+/// them.
+void lay_block(GradTile<float>& t, int64_t row, int64_t begin, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<float>; ++m)
-    for (int64_t c = 0; c < columns; c += kLanes) {
+    for (int64_t c = begin; c < columns; c += kLanes) {
       store(t.m.p_across + (row + m) * kTile + c, load(t.m.p + m * kTile + c));
       store(t.m.ds_across + (row + m) * kTile + c, load(t.m.ds + m * kTile + c));
     }
@@ -124,9 +156,9 @@ void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
 const float* ds_rows(const GradTile<float>& t, int64_t row) { return t.m.ds_across + row * kTile; }
 
 #if defined(__AVX512BF16__)
-void lay_block(GradTile<uint32_t>& t, int64_t row, int64_t columns) {
+void lay_block(GradTile<uint32_t>& t, int64_t row, int64_t begin, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<uint32_t>; m += 2)
-    for (int64_t c = 0; c < columns; c += kLanes) {
+    for (int64_t c = begin; c < columns; c += kLanes) {
       int64_t even = m * kTile + c, odd = even + kTile, across = (row + m) / 2 * kTile + c,
               along = kTile / 2;
       put_across(t.m.p_across + across, load(t.m.p + even), load(t.m.p + odd));
@@ -146,25 +178,30 @@ template <class Unit, class Word>
 void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range,
                    float* dk, float* dv) {
   constexpr int64_t kPack = Unit::kPack;
+  static_assert(kBlockColumns<Word> % kBlockRows<Word> == 0,
+                "a block of columns in dk and dv reads only what lay_block() stored");
   const BackwardMemory<Word>& m = t.m;
   int64_t width = t.width, units = width / kPack, row_end = round_up(rows, kBlockRows<Word>);
   for (int64_t r = 0; r < row_end; r += kBlockRows<Word>) {
-    int64_t seen = range.seen(r + kBlockRows<Word> - 1),
+    int64_t seen = range.seen(r + kBlockRows<Word> - 1), hidden = range.hidden(r),
+            begin = hidden / kBlockColumns<Word> * kBlockColumns<Word>,
             columns = round_up(seen, kBlockColumns<Word>);
-    product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright, kTile, m.p, kTile,
-                       columns, units, false);
-    product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright, kTile, m.ds, kTile,
-                       columns, units, false);
-    score_gradients(t, r, range, columns);
-    lay_block(t, r, columns);
-    product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, keys.k_across, width, m.dq + r * width,
-                       width, width, round_up(seen, kBlockTerms<Word>) / kPack,
-                       !range.first_of_queries);
+    if (hidden >= range.keys) continue;
+    product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright + begin, kTile,
+                       m.p + begin, kTile, columns - begin, units, false);
+    product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright + begin, kTile,
+                       m.ds + begin, kTile, columns - begin, units, false);
+    score_gradients(t, r, range, begin, columns);
+    lay_block(t, r, begin, columns);
+    product_rows<Unit>({ds_rows(t, r) + begin / kPack, kTile / kPack, 1},
+                       keys.k_across + begin / kPack * width, width, m.dq + r * width, width, width,
+                       (round_up(seen, kBlockTerms<Word>) - begin) / kPack, !range.starts(r));
   }
   for (int64_t c = 0; c < range.keys; c += kBlockRows<Word>) {
     int64_t r = std::max<int64_t>(0,
                                   (c - range.first_seen + 1) / kBlockRows<Word> * kBlockRows<Word>),
-            count = (row_end - r) / kPack;
+            last = std::min(c + kBlockRows<Word>, range.keys) - range.first_hidden,
+            count = (std::min(row_end, round_up(last, kBlockRows<Word>)) - r) / kPack;
     if (count <= 0) continue;
     int64_t from = r / kPack * kTile + c, other = r / kPack * width;
     product_rows<Unit>({m.p_across + from, 1, kTile}, m.d_o_across + other, width, dv + c * width,
@@ -264,25 +301,36 @@ class BackwardCall {
     [[maybe_unused]] BlockSetup<Word> setup;
     constexpr int64_t kBlock = 8;  // key tiles per block: with their gradients about half of L2
     int64_t tiles = tiling_.query_tiles(s);
-    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
+    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, ScoreCap(args_), {}, {}, {}};
+    if (args_.dropout.p > 0) t.dropout.keep.emplace(args_.dropout, h);
     // With spans, the first queries that attend to a key tile may attend to only a part of it, so
     // its sums start at zero here.
     if (args_.spans) clear_sums(sums, s);
-    for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
-      for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
+    for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock) {
+      int64_t block_end = std::min(block + kBlock, tiling_.key_tiles(s));
+      for (int64_t i = tiling_.first_looking(s, block),
+                   tile_end = tiling_.end_looking(s, block_end - 1);
+           i < tile_end; ++i) {
         int64_t token = tiling_.first_query(s) + i * kTile, rows = tiling_.query_rows(s, i),
-                last = tiling_.seen_tiles(s, i);
-        if (last <= block) continue;
+                last = tiling_.seen_tiles(s, i), first = std::max(block, tiling_.first_tile(s, i));
+        if (std::min(last, block_end) <= first) continue;
         t.m.dq = own.dq + i * own.floats;
         load_tile<T>(t, back_, token, h, rows);
         if (i + 1 < tiles) prefetch_tile(token + kTile, h, tiling_.query_rows(s, i + 1));
-        for (int64_t j = block, end = std::min(block + kBlock, last); j < end; ++j)
-          add_gradients<Unit>(t, rows, keys.at(j),
-                              {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j), j == 0,
-                               !args_.spans && i == (args_.causal ? j : 0)},
-                              sums.dk + j * sums.step, sums.dv + j * sums.step);
+        for (int64_t j = first, end = std::min(block_end, last); j < end; ++j) {
+          if (t.dropout.keep) {
+            t.dropout.query = tiling_.first_query_token(s) + i * kTile;
+            t.dropout.key = tiling_.first_key_token(s) + j * kTile;
+          }
+          add_gradients<Unit>(
+              t, rows, keys.at(j),
+              {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j), tiling_.first_hidden(s, i, j),
+               j == 0, !args_.spans && i == (args_.causal ? j : 0)},
+              sums.dk + j * sums.step, sums.dv + j * sums.step);
+        }
         if (block + kBlock >= last) write_queries(t.m.dq, s, h, i);
       }
+    }
   }
 
   void clear_sums(const KeySums& sums, int64_t s) const {

@@ -9,11 +9,13 @@
 //   upright  [width / pack][64]   transpose of "along": right operand of products over the head dim
 //   across   [64 / pack][width]   units run across rows: right operand of products over tokens
 #pragma once
+#include <optional>
 #include <type_traits>
 
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/scratch.h"
 #include "mtrain/cpu/kernels/tile_product.h"
+#include "mtrain/cpu/kernels/vec_types.h"
 #include "mtrain/kernel/cast.h"
 
 namespace mtrain::cpu::MT_ISA {
@@ -26,9 +28,11 @@ class Tiling {
  public:
   /// `columns`: the width is rounded up to a multiple of this.
   Tiling(const AttentionArgs& args, int64_t columns)
-      : args_(args), width_(round_up(args.head_dim, columns)) {
+      : args_(args),
+        window_(args.causal && args.window > 0 ? args.window : kNoWindow),
+        width_(round_up(args.head_dim, columns)) {
     for (int64_t s = 0; s < args.sequences; ++s) {
-      int64_t squares = query_tiles(s) * key_tiles(s);
+      int64_t squares = query_tiles(s) * std::min(key_tiles(s), window_ / kTile + 2);
       all_queries_ += query_tiles(s);
       all_keys_ += key_tiles(s);
       longest_queries_ = std::max(longest_queries_, query_tiles(s));
@@ -56,7 +60,17 @@ class Tiling {
   int64_t first_seen(int64_t s, int64_t i, int64_t j) const {
     return args_.causal ? (i - j) * kTile + offset(s) + 1 : kTile;
   }
-  /// Query tile i attends to key tiles [0, end).
+  /// Number of keys of tile j that are before the window of the first row of query tile i; each
+  /// further row has one more. Not clamped to [0, number of keys]. Without a window, no row of the
+  /// tile has any.
+  int64_t first_hidden(int64_t s, int64_t i, int64_t j) const {
+    return window_ == kNoWindow ? -kTile : (i - j) * kTile + offset(s) + 1 - window_;
+  }
+  /// Query tile i attends to key tiles [first_tile, seen_tiles).
+  int64_t first_tile(int64_t s, int64_t i) const {
+    return window_ == kNoWindow ? 0
+                                : std::max<int64_t>(0, i * kTile + offset(s) + 1 - window_) / kTile;
+  }
   int64_t seen_tiles(int64_t s, int64_t i) const {
     if (!args_.causal) return key_tiles(s);
     return std::min(key_tiles(s), (i * kTile + query_rows(s, i) - 1 + offset(s)) / kTile + 1);
@@ -65,6 +79,15 @@ class Tiling {
   int64_t first_looking(int64_t s, int64_t j) const {
     return args_.causal ? std::max<int64_t>(0, (j * kTile - offset(s)) / kTile) : 0;
   }
+  /// One past the last query tile that attends to key tile j.
+  int64_t end_looking(int64_t s, int64_t j) const {
+    if (window_ == kNoWindow) return query_tiles(s);
+    int64_t last = j * kTile + key_rows(s, j) + window_ - 2 - offset(s);
+    return last < 0 ? 0 : std::min(query_tiles(s), last / kTile + 1);
+  }
+  /// For dropout: the token of the first query, and that of the first key.
+  int64_t first_query_token(int64_t s) const { return args_.dropout.first_tokens[s]; }
+  int64_t first_key_token(int64_t s) const { return first_query_token(s) - offset(s); }
   /// Number of tiles of all sequences; of the longest sequence.
   int64_t all_queries() const { return all_queries_; }
   int64_t all_keys() const { return all_keys_; }
@@ -103,9 +126,34 @@ class Tiling {
   int64_t length(int64_t s) const { return args_.cu_seqlens[s + 1] - args_.cu_seqlens[s]; }
   int64_t offset(int64_t s) const { return args_.spans ? args_.spans[s].offset : 0; }
 
+  static constexpr int64_t kNoWindow = int64_t{1} << 40;  // more than any distance of tokens
   const AttentionArgs& args_;
-  int64_t width_, all_queries_ = 0, all_keys_ = 0, longest_queries_ = 0, longest_keys_ = 0,
-                  most_squares_ = 0, squares_ = 0;
+  int64_t window_, width_, all_queries_ = 0, all_keys_ = 0, longest_queries_ = 0, longest_keys_ = 0,
+                           most_squares_ = 0, squares_ = 0;
+};
+
+/// Soft-caps scores before they are scaled: x becomes outer * tanh(x * inner), so that the scaled
+/// score is cap * tanh(scaled score / cap).
+struct ScoreCap {
+  float inner = 0, outer = 0;  // scale / cap, cap / scale; 0: no cap
+  explicit ScoreCap(const AttentionArgs& args)
+      : inner(args.cap > 0 ? args.scale / args.cap : 0),
+        outer(args.cap > 0 ? args.cap / args.scale : 0) {}
+  bool caps() const { return inner > 0; }
+  void apply(float* scores, int64_t begin, int64_t end) const {
+    for (int64_t c = begin; c < end; c += kLanes)
+      store(scores + c, tanh(load(scores + c) * inner) * outer);
+  }
+};
+
+/// Dropout of the weights of one head in one sequence: none without `keep`.
+struct HeadDropout {
+  std::optional<AttentionKeep> keep;
+  int64_t query = 0, key = 0;  // tokens of the first rows of the current tiles
+  /// The factors of one row's weights for keys [begin, end) of the tile.
+  void factors(int64_t row, int64_t begin, int64_t end, float* to) const {
+    keep->row(query + row, key + begin, end - begin, to + begin);
+  }
 };
 
 /// `rows` rows of a matrix of T with row stride `stride`; elements beyond `rows` and beyond `dim`

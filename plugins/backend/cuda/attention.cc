@@ -1,6 +1,7 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "check.h"
 #include "cuda_stream.h"
@@ -28,15 +29,23 @@ std::vector<AttentionSpan> spans_of(const AttentionArgs& a) {
 
 namespace {
 
-PlainSpans on_device(CudaStream& stream, const std::vector<AttentionSpan>& spans) {
-  PlainSpans out{nullptr, static_cast<int64_t>(spans.size()), 0, 0};
+PlainSpans on_device(CudaStream& stream, const AttentionArgs& a) {
+  std::vector<AttentionSpan> spans = spans_of(a);
+  PlainSpans out{nullptr, static_cast<int64_t>(spans.size()), 0, 0, nullptr};
   for (const AttentionSpan& s : spans) {
     out.max_queries = std::max<int64_t>(out.max_queries, s.queries);
     out.max_keys = std::max<int64_t>(out.max_keys, s.keys);
   }
-  if (!spans.empty())
-    out.spans = static_cast<const AttentionSpan*>(
-        stream.uploaded(spans.data(), spans.size() * sizeof(AttentionSpan)));
+  if (spans.empty()) return out;
+  // One table, since an upload replaces the one before it: the tokens of dropout, then the spans.
+  size_t tokens = a.dropout.p > 0 ? spans.size() * sizeof(int64_t) : 0,
+         bytes = spans.size() * sizeof(AttentionSpan);
+  std::vector<char> table(tokens + bytes);
+  if (tokens > 0) std::memcpy(table.data(), a.dropout.first_tokens, tokens);
+  std::memcpy(table.data() + tokens, spans.data(), bytes);
+  const char* uploaded = static_cast<const char*>(stream.uploaded(table.data(), table.size()));
+  out.spans = reinterpret_cast<const AttentionSpan*>(uploaded + tokens);
+  if (tokens > 0) out.first_tokens = reinterpret_cast<const int64_t*>(uploaded);
   return out;
 }
 
@@ -53,17 +62,15 @@ void require_taken(cudaError_t status, const AttentionArgs& a, const char* what)
 
 void attention(CudaStream& stream, const AttentionArgs& args) {
   if (SdpaPlans* plans = stream.attention().sdpa(); plans && run_sdpa(*plans, stream, args)) return;
-  require_taken(plain_attention(stream.launch(), args, on_device(stream, spans_of(args))), args,
-                "attention");
+  require_taken(plain_attention(stream.launch(), args, on_device(stream, args)), args, "attention");
 }
 
 void attention_backward(CudaStream& stream, const AttentionBackwardArgs& args) {
   if (SdpaPlans* plans = stream.attention().sdpa();
       plans && run_sdpa_backward(*plans, stream, args))
     return;
-  require_taken(
-      plain_attention_backward(stream.launch(), args, on_device(stream, spans_of(args.forward))),
-      args.forward, "attention_backward");
+  require_taken(plain_attention_backward(stream.launch(), args, on_device(stream, args.forward)),
+                args.forward, "attention_backward");
 }
 
 }  // namespace mtrain::cuda

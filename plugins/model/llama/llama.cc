@@ -13,9 +13,9 @@ namespace {
 /// MLP. The last product of each layer adds x as it stores its result.
 class LlamaBlock final : public DecoderBlock {
  public:
-  LlamaBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
+  LlamaBlock(const DecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope)
       : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
         norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()),
         mlp_(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std()) {}
 
@@ -35,16 +35,18 @@ class Llama final : public Decoder {
  public:
   Llama(const DecoderSettings& c, ModelContext& context)
       : Decoder(c, context,
-                [&](const Scope& s, int64_t, const RopeTable& rope) {
-                  return std::make_unique<LlamaBlock>(c, s, rope);
+                [&](const Scope& s, int64_t index, const RopeTable& rope) {
+                  return std::make_unique<LlamaBlock>(c, s, index, rope);
                 }),
         config_(c) {}
 
   double flops_per_token(int64_t seq_length) const override {
     double mlp =
         3 * static_cast<double>(config_.hidden_size) * static_cast<double>(config_.ffn_hidden_size);
-    return 6 * (static_cast<double>(config_.layers) * (attention_products(seq_length) + mlp) +
-                head_products());
+    double products = head_products();
+    for (int64_t i = 0; i < config_.layers; ++i)
+      products += attention_products(seq_length, i) + mlp;
+    return 6 * products;
   }
 
   std::vector<HfParameter> hf_parameters() const override {

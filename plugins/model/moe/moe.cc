@@ -22,12 +22,12 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
 /// sparse blocks and a gated MLP in dense ones.
 class MoeBlock final : public DecoderBlock {
  public:
-  MoeBlock(const MoeDecoderSettings& c, const Scope& s, bool sparse, const RopeTable& rope,
+  MoeBlock(const MoeDecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope,
            std::vector<Moe*>& mixtures)
       : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
         norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {
-    if (sparse)
+    if (c.sparse(index))
       mixtures.push_back(&moe_.emplace(s / "mlp", c.embed(), options_of(c)));
     else
       mlp_.emplace(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std());
@@ -63,7 +63,7 @@ class MoeDecoder final : public Decoder {
       int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
       int64_t width = config_.sparse(i) ? moe.top_k * ffn + moe.shared_ffn_hidden_size
                                         : config_.ffn_hidden_size;
-      products += attention_products(seq_length) + 3 * d * static_cast<double>(width);
+      products += attention_products(seq_length, i) + 3 * d * static_cast<double>(width);
       if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
     }
     return 6 * products;
@@ -86,7 +86,7 @@ class MoeDecoder final : public Decoder {
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
       : Decoder(c, context,
                 [&](const Scope& s, int64_t i, const RopeTable& rope) {
-                  return std::make_unique<MoeBlock>(c, s, c.sparse(i), rope, mixtures);
+                  return std::make_unique<MoeBlock>(c, s, i, rope, mixtures);
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}

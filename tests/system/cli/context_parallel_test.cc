@@ -92,6 +92,32 @@ TEST_CASE("context- and sequence-parallel ranks drop what one rank drops") {
        {"dist.nproc=4", "dist.cp=2", "dist.tp=2", "dist.sp=true", "model.recompute=full"}});
 }
 
+TEST_CASE("attention with windows, sinks, capped scores and dropout is the same in every layout") {
+  Scratch scratch("mtrain-cp-varied");
+  std::string varied =
+      ", attention: {window: 10, window_blocks: [1, 0], softmax: learnable, softmax_scale: 0.2, "
+      "logit_cap: 2.5, dropout: 0.1}";
+  std::string llama =
+      scratch.write("llama.yaml", recipe_text("type: llama, kv_heads: 2" + varied, "mock"));
+  check_layouts(
+      scratch, llama,
+      {{"dist.nproc=2", "dist.cp=2"},
+       {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]", "model.recompute=full"},
+       {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
+       {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"},
+       {"dist.nproc=4", "dist.tp=4", "dist.sp=true"},  // ranks share key/value heads
+       {"dist.nproc=4", "dist.tp=2", "dist.cp=2", "model.recompute=selective",
+        "model.recompute_modules=[core_attn]"},
+       {"dist.nproc=2", "dist.pp=2", "train.micro_batch_size=1"},
+       {"dist.nproc=2", "dist.zero=3"}});
+  std::string packed = scratch.write(
+      "packed.yaml", recipe_text("type: llama, kv_heads: 2" + varied, packed_data(scratch)));
+  check_layouts(
+      scratch, packed,
+      {{"dist.nproc=2", "dist.cp=2"},
+       {"dist.nproc=4", "dist.cp=4", "dist.dynamic_cp=true", "dist.max_tokens_per_cp_rank=16"}});
+}
+
 TEST_CASE("packed sequences are shared out one by one, and dynamically") {
   Scratch scratch("mtrain-cp-packed");
   std::string packed =
@@ -110,8 +136,11 @@ TEST_CASE("packed sequences are shared out one by one, and dynamically") {
 TEST_CASE("the memory plan of a context-parallel rank is what the rank takes") {
   Scratch scratch("mtrain-cp-memory");
   std::string recipe = scratch.write("cp.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
+  const Words kVaried = {"dist.nproc=2", "dist.cp=2", "model.attention.window=10",
+                         "model.attention.softmax=learnable", "model.attention.dropout=0.1"};
   for (const Words& layout :
        {Words{"dist.nproc=2", "dist.cp=2"},
+        kVaried,
         {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
         {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"}}) {
     Outcome out =

@@ -181,7 +181,7 @@ const std::vector<Row> kRows = {
      {}},
     {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {}},
     {"llama31_405b", 405853388800, 1, "meta-llama/Llama-3.1-405B", {}},
-    {"mistral_7b", 7241732096, 1, "mistralai/Mistral-7B-v0.1", {"sliding-window attention"}},
+    {"mistral_7b", 7241732096, 1, "mistralai/Mistral-7B-v0.1", {}},
     {"qwen25_7b", 7615616512, 1, "Qwen/Qwen2.5-7B", {"biases of queries, keys and values"}},
     {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {kQkNorm}},
     {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kQkNorm}},

@@ -17,6 +17,8 @@ namespace {
 
 using namespace contract;
 
+constexpr int64_t kFirstToken = 96;  // of the micro-batch
+
 struct Setting {
   HeadLayout layout;
   std::vector<int32_t> bounds;
@@ -26,11 +28,15 @@ struct Setting {
   bool causal = true;
   DType dtype = DType::f32;
   int64_t most = 0;  // tokens of a sequence on a rank; 0: all ranks share each
+  AttentionScores varied = {};
+  bool sinks = false;
   int64_t tokens() const { return bounds.back(); }
   std::string text() const {
     return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ",
                layout.heads, "/", layout.groups, " x ", layout.head_dim, ", ", tokens(),
-               " tokens in ", bounds.size() - 1, causal ? ", causal " : ", ", name(dtype));
+               " tokens in ", bounds.size() - 1, causal ? ", causal " : ", ", name(dtype),
+               ", window ", varied.window, ", cap ", varied.cap, ", dropout ", varied.dropout,
+               sinks ? ", sinks" : "");
   }
 };
 
@@ -48,9 +54,25 @@ struct Rows {
 
 struct Whole {
   Rows qkv, dy, o, d_qkv;
+  Values sinks, d_sinks;
 };
 
-float scale_of(const Setting& s) { return 1 / std::sqrt(static_cast<float>(s.layout.head_dim)); }
+AttentionScores scores_of(const Setting& s) {
+  AttentionScores scores = s.varied;
+  scores.scale = 1 / std::sqrt(static_cast<float>(s.layout.head_dim));
+  scores.causal = s.causal;
+  return scores;
+}
+
+/// Sinks as a parameter: `target` receives their gradient.
+Tensor sinks_of(ExecutionContext& ctx, const Setting& s, std::shared_ptr<Leaf> target) {
+  if (!s.sinks) return {};
+  Tensor sinks = make(ctx, random_values(s.layout.heads, "sinks"), {s.layout.heads}, s.dtype);
+  target->grad = ctx.zeros({s.layout.heads}, DType::f32);
+  target->has_grad = true;
+  sinks.set_node(std::move(target));
+  return sinks;
+}
 
 Whole on_one_rank(const Setting& s) {
   Fixture lab(1);
@@ -58,15 +80,21 @@ Whole on_one_rank(const Setting& s) {
   Whole w{{width, round_to(random_values(s.tokens() * width, "qkv"), s.dtype)},
           {out, round_to(random_values(s.tokens() * out, "dy"), s.dtype)},
           {out, {}},
-          {width, {}}};
+          {width, {}},
+          {},
+          {}};
+  lab.context().first_token = kFirstToken;
+  auto leaf = std::make_shared<Leaf>();
+  Tensor sinks = sinks_of(lab.context(), s, leaf);
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.context(), w.qkv.values, {s.tokens(), width}, s.dtype);
   x.set_node(caught);
   Tensor y = attention(x, s.layout, std::make_shared<const std::vector<int32_t>>(s.bounds),
-                       scale_of(s), s.causal);
+                       scores_of(s), sinks);
   w.o.values = values_of(y);
   backward(y, make(lab.context(), w.dy.values, y.shape(), s.dtype));
   w.d_qkv.values = values_of(caught->grad);
+  if (s.sinks) w.d_sinks = values_of(leaf->grad);
   return w;
 }
 
@@ -87,16 +115,20 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
   auto slice = std::make_shared<const ContextSlice>(
       s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
                  : ContextSlice(s.bounds, s.ranks, axis.index()));
+  lab.context().first_token = kFirstToken;
+  auto leaf = std::make_shared<Leaf>();
+  Tensor sinks = sinks_of(lab.context(), s, leaf);
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.context(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()},
                   s.dtype);
   x.set_node(caught);
   int64_t before = sent();
-  Tensor y = context_attention(x, s.layout, slice, groups, s.kind, scale_of(s), s.causal);
+  Tensor y = context_attention(x, s.layout, slice, groups, s.kind, scores_of(s), sinks);
   int64_t between = sent();
   Tensor dy = make(lab.context(), whole.dy.take(slice->tokens()), y.shape(), s.dtype);
   backward(y, dy);
   Sent bytes{between - before, sent() - between};
+  if (s.sinks) world.all_reduce(leaf->grad);
   std::lock_guard lock(checking);
   INFO(s.text(), ", rank ", axis.index());
   // Both round what they give, and one rank rounds nothing on the way; exchanged gradients are
@@ -104,6 +136,9 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
   check_close(values_of(y), whole.o.take(slice->tokens()), s.dtype, {.inner = 2, .sums = 32}, "o");
   check_close(values_of(caught->grad), whole.d_qkv.take(slice->tokens()), s.dtype,
               {.inner = 6, .sums = 64}, "d_qkv");
+  if (s.sinks)  // each token adds the rounding of its result
+    check_close(values_of(leaf->grad), whole.d_sinks, DType::f32,
+                {.sums = 64 + 16 * roundoff(s.dtype) / 0x1p-24}, "d_sinks");
   CHECK(values_of(x) == whole.qkv.take(slice->tokens()));
   CHECK(values_of(dy) == whole.dy.take(slice->tokens()));
   return bytes;
@@ -136,6 +171,57 @@ TEST_CASE(
         for (bool causal : {true, false})
           for (HeadLayout layout : {HeadLayout{4, 4, 8}, HeadLayout{4, 2, 16}, HeadLayout{8, 1, 5}})
             check_setting({layout, bounds, ranks, kind, 1, causal});
+}
+
+TEST_CASE("context attention: windows, caps, sinks and dropout equal one rank in every kind") {
+  std::vector<AttentionScores> all = {{.cap = 0.5f}, {.dropout = 0.4f, .dropout_key = 5}};
+  for (int64_t window : {1, 3, 10, 40, 300}) all.push_back({.window = window});
+  all.push_back({.window = 12, .cap = 2, .dropout = 0.3f, .dropout_key = 7, .first_head = 8});
+  for (int ranks : {1, 2, 4})
+    for (ContextKind kind : kKinds)
+      for (const auto& bounds : packs())
+        for (const AttentionScores& scores : all)
+          for (bool causal : {true, false})
+            if (causal || scores.window == 0)
+              check_setting({.layout = {4, 2, 16},
+                             .bounds = bounds,
+                             .ranks = ranks,
+                             .kind = kind,
+                             .causal = causal,
+                             .varied = scores,
+                             .sinks = true});
+  for (const AttentionScores& scores : all) {
+    for (const auto& bounds : packs()) {
+      check_setting({.layout = {8, 2, 6},
+                     .bounds = bounds,
+                     .ranks = 4,
+                     .kind = ContextKind::a2a_p2p,
+                     .near = 2,
+                     .varied = scores,
+                     .sinks = true});
+      check_setting({.layout = {4, 2, 16},
+                     .bounds = bounds,
+                     .ranks = 4,
+                     .kind = ContextKind::p2p,
+                     .most = 20,
+                     .varied = scores,
+                     .sinks = true});
+    }
+    for (int ranks : {3, 5})
+      check_setting({.layout = {2, 1, 8},
+                     .bounds = {0, 5, 6, 77},
+                     .ranks = ranks,
+                     .kind = ContextKind::p2p,
+                     .varied = scores,
+                     .sinks = true});
+    check_setting({.layout = {4, 2, 16},
+                   .bounds = {0, 64},
+                   .ranks = 2,
+                   .kind = ContextKind::all_gather,
+                   .dtype = DType::bf16,
+                   .varied = scores,
+                   .sinks = true});
+  }
 }
 
 TEST_CASE("context attention: bf16 and fp16") {
@@ -249,7 +335,7 @@ TEST_CASE(
           auto caught = std::make_shared<Catcher>();
           Tensor x = ctx.zeros({128, layout.width()}, DType::f32);
           x.set_node(caught);
-          Tensor y = context_attention(x, layout, slice, groups, kind, 1, true);
+          Tensor y = context_attention(x, layout, slice, groups, kind, {});
           backward(y, ctx.zeros(y.shape(), DType::f32));
           if (world.rank() == 0) (planning ? planned : measured) = ctx.memory().peak();
           if (planning && mesh["cp"].comm().counters().total().bytes_sent != 0)

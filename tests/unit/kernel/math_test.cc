@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "mtrain/kernel/attention_dropout.h"
 #include "mtrain/kernel/gelu.h"
 #include "mtrain/kernel/silu_mul.h"
 
@@ -72,6 +74,56 @@ TEST_CASE("sigmoid and the normal distribution keep relative accuracy in their t
   CHECK(normal(kInf).cdf == 1);
   CHECK(std::isnan(normal(kNan).cdf));
   CHECK(std::isnan(sigmoid(kNan)));
+}
+
+TEST_CASE("tanh_fast keeps relative accuracy near zero and in its tails") {
+  double worst = 0;
+  for (double at = -12; at < 12; at += 1.3e-4) {
+    float x = static_cast<float>(at);
+    if (x == 0) continue;
+    double want = std::tanh(static_cast<double>(x));
+    worst = std::max(worst, std::fabs(tanh_fast(x) / want - 1));
+  }
+  MESSAGE("relative error ", worst);
+  CHECK(worst < 3e-7);
+  CHECK(tanh_fast(1e-30f) == 1e-30f);
+  CHECK(tanh_fast(0) == 0);
+  CHECK(tanh_fast(100) == 1);
+  CHECK(tanh_fast(-kInf) == -1);
+  CHECK(std::isnan(tanh_fast(kNan)));
+}
+
+TEST_CASE("dropped attention weights: their share, and what a mask depends on") {
+  AttentionDropout d{.p = 0.3f, .seed = 1, .name_key = 2, .step = 3};
+  auto mask = [](const AttentionDropout& from, int64_t head, int64_t query, int64_t first) {
+    std::vector<float> row(1000);
+    AttentionKeep(from, head).row(query, first, std::ssize(row), row.data());
+    return row;
+  };
+  std::vector<float> one = mask(d, 0, 7, 0);
+  int64_t kept = 0;
+  for (float factor : one) {
+    CHECK((factor == 0 || factor == 1 / (1 - 0.3f)));
+    kept += factor > 0;
+  }
+  CHECK(std::abs(kept - 700) < 60);
+  for (int64_t first : {1, 2, 3, 500}) {  // a row may begin at any key
+    std::vector<float> part = mask(d, 0, 7, first);
+    for (int64_t i = 0; first + i < 1000; ++i)
+      CHECK(part[static_cast<size_t>(i)] == one[static_cast<size_t>(first + i)]);
+    CHECK(part[0] == AttentionKeep(d, 0).factor(7, first));
+  }
+  AttentionDropout other = d;
+  other.first_head = 1;
+  CHECK(mask(other, 0, 7, 0) == mask(d, 1, 7, 0));
+  CHECK(mask(d, 1, 7, 0) != one);
+  CHECK(mask(d, 0, 8, 0) != one);
+  for (uint64_t AttentionDropout::*part :
+       {&AttentionDropout::seed, &AttentionDropout::name_key, &AttentionDropout::step}) {
+    AttentionDropout changed = d;
+    ++(changed.*part);
+    CHECK(mask(changed, 0, 7, 0) != one);
+  }
 }
 
 TEST_CASE("activations' gradients agree with finite differences") {

@@ -8,6 +8,7 @@
 
 #include "contract/harness.h"
 #include "mtrain/nn/attention.h"
+#include "mtrain/nn/attention_variants.h"
 #include "mtrain/nn/mlp.h"
 #include "mtrain/nn/rope_table.h"
 
@@ -120,10 +121,65 @@ TEST_CASE(
       if (rotary)
         qkv = reference::rope(qkv, heads, 6, values_of(table.cos), values_of(table.sin),
                               {0, 1, 2, 0, 1, 2, 3}, 1);
-      Values o = reference::attention(qkv, heads, *input.bounds, 1 / std::sqrt(6.0), causal);
+      Values o = reference::attention(qkv, heads, *input.bounds, {1 / std::sqrt(6.0), causal});
       Values want = reference::linear(o, shop.value(name + ".out.weight"), {}, kTokens, 24, 24);
       check_close(values_of(attention(x, input)), want, DType::f32, {.sums = 32}, name);
     }
+}
+
+TEST_CASE("layers: attention with a window, a cap, its own scale and sinks") {
+  Workshop shop;
+  const HeadLayout layout{4, 2, 6};
+  const reference::Heads heads{4, 2, 6};
+  ModelInput input{
+      .positions_T = make_ids(shop.context(), {0, 1, 2, 0, 1, 2, 3}),
+      .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 7})};
+  Tensor x = shop.input(7, 24);
+  for (AttentionSinks sinks :
+       {AttentionSinks::none, AttentionSinks::zero, AttentionSinks::learned}) {
+    std::string name = cat("attn", static_cast<int>(sinks));
+    Attention attention(shop.root() / name, {"embed", 24},
+                        {.layout = layout,
+                         .init_std = 0.3f,
+                         .window = 2,
+                         .scale = 0.25f,
+                         .cap = 0.5f,
+                         .sinks = sinks});
+    reference::Scores scores{.scale = 0.25, .window = 2, .cap = 0.5};
+    if (sinks == AttentionSinks::zero) scores.sinks = Values(4, 0.0);
+    if (sinks == AttentionSinks::learned) {
+      scores.sinks = shop.value(name + ".sinks");
+      CHECK(scores.sinks.size() == 4);
+      CHECK(scores.sinks[0] != 0);
+      CHECK_FALSE(shop.list.find(name + ".sinks")->decay);
+    } else {
+      CHECK(shop.list.find(name + ".sinks") == nullptr);
+    }
+    Values qkv =
+        reference::linear(values_of(x), shop.value(name + ".qkv.weight"), {}, 7, 24, heads.width());
+    Values o = reference::attention(qkv, heads, *input.bounds, scores);
+    Values want = reference::linear(o, shop.value(name + ".out.weight"), {}, 7, 24, 24);
+    check_close(values_of(attention(x, input)), want, DType::f32, {.sums = 32}, name);
+  }
+}
+
+TEST_CASE("attention settings: the blocks that have the window") {
+  AttentionVariants v;
+  v.window = 8;
+  auto windows = [&] {
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < 4; ++i) all.push_back(v.window_of(i));
+    return all;
+  };
+  CHECK(windows() == std::vector<int64_t>{8, 8, 8, 8});
+  v.global_interval = 2;
+  CHECK(windows() == std::vector<int64_t>{8, 0, 8, 0});
+  v.global_interval = 1;
+  CHECK(windows() == std::vector<int64_t>{0, 0, 0, 0});
+  v.window_blocks = {0, 1, 1, 0};
+  CHECK(windows() == std::vector<int64_t>{0, 8, 8, 0});
+  CHECK_NOTHROW(v.check(4));
+  CHECK_THROWS_AS(v.check(5), Error);
 }
 
 // What a plugin writes for a half of its own: norm, two projections, and the way back.

@@ -73,12 +73,12 @@ bool says(const std::string& text, std::initializer_list<const char*> parts) {
 
 /// Every kind of layer once.
 struct Whole {
-  explicit Whole(Place& p)
+  explicit Whole(Place& p, AttentionSinks sinks = AttentionSinks::none)
       : place(p),
         table(p.scope() / "embed", vocab, embed),
         norm(p.scope() / "norm", Norm::Kind::layer, embed, 1e-5f),
         last(p.scope() / "last", Norm::Kind::rms, embed, 1e-5f),
-        attention(p.scope() / "attn", embed, {.layout = {4, 2, 4}, .bias = true}),
+        attention(p.scope() / "attn", embed, {.layout = {4, 2, 4}, .bias = true, .sinks = sinks}),
         gated(p.scope() / "gated", embed, {"mlp", 16}, 0.1f, 0.1f),
         mlp(p.scope() / "mlp", embed, {"mlp", 16}, GeluKind::erf, {.bias = true}, 0.1f),
         dense(p.scope() / "dense", embed, embed, {.bias = true}),
@@ -124,10 +124,14 @@ TEST_CASE(
         p.lab.context().own_tokens =
             std::make_shared<const std::vector<RowRange>>(1, RowRange{own * p.axis().index(), own});
       }
-      Whole model(p);
-      Tensor loss = model();
-      MT_CHECK(loss.placement() == kI, "the loss has no letter, or another");
-      backward(loss, make(p.lab.context(), Values(kTokens, 0.5), {kTokens}, DType::f32));
+      for (AttentionSinks sinks :
+           {AttentionSinks::none, AttentionSinks::zero, AttentionSinks::learned}) {
+        p.list = ParamList();
+        Whole model(p, sinks);
+        Tensor loss = model();
+        MT_CHECK(loss.placement() == kI, "the loss has no letter, or another");
+        backward(loss, make(p.lab.context(), Values(kTokens, 0.5), {kTokens}, DType::f32));
+      }
     });
 }
 
@@ -149,8 +153,7 @@ TEST_CASE(
         refusal([&] { dropout(shard, 0.5f, 1); }),       // masks of pieces of rows
         refusal([&] {
           attention(own, {1, 1, 4},
-                    std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), 1,
-                    true);
+                    std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), {});
         }),
         refusal([&] { redistribute(part, p.axis(), kI, kR); }),  // not what it is taken for
         refusal([&] {

@@ -56,12 +56,13 @@ cudaError_t squared_norms(const Launch&, const SquaredNormArgs* list, int count,
 /// Any product of GemmArgs, slowly: for shapes that the library does not support.
 cudaError_t plain_gemm(const Launch&, const GemmArgs&);
 
-/// Attention for any shape and dtype, without cuDNN. `spans`: in device memory, one per sequence;
-/// cu_seqlens and spans of the arguments are ignored. `max_queries` and `max_keys`: the maxima over
-/// all spans.
+/// Attention for any shape and dtype, without cuDNN. `spans`: in device memory, one per sequence,
+/// as are the `first_tokens` of dropout (null: none); those of the arguments, and cu_seqlens, are
+/// ignored. `max_queries` and `max_keys`: the maxima over all spans.
 struct PlainSpans {
   const AttentionSpan* spans;
   int64_t count, max_queries, max_keys;
+  const int64_t* first_tokens;
 };
 cudaError_t plain_attention(const Launch&, const AttentionArgs&, const PlainSpans&);
 cudaError_t plain_attention_backward(const Launch&, const AttentionBackwardArgs&,
