@@ -15,6 +15,7 @@
 #include "mtrain/base/quant_format.h"
 #include "mtrain/kernel/quant_layout.h"
 #include "mtrain/kernel/unary.h"
+#include "mtrain/tensor/projection_kernels.h"
 
 namespace mtrain {
 
@@ -102,13 +103,6 @@ struct RopeArgs {
   int64_t tokens, groups, heads_per_group, head_dim, rotary_dim, row_stride, group_stride;
   bool inverse;
   DType dtype;
-};
-
-/// A view of heads: head j of group g at token t starts at data + t*row_stride + g*group_stride +
-/// j*head_dim. Strides are in elements.
-struct HeadsView {
-  void* data = nullptr;
-  int64_t row_stride = 0, group_stride = 0;
 };
 
 /// A block of attention in which queries and keys are rows of different tensors, as for a sequence
@@ -434,8 +428,15 @@ struct AdamWArgs {
   X(layer_norm, LayerNormArgs)                        \
   X(layer_norm_backward, LayerNormBackwardArgs)       \
   X(rope, RopeArgs)                                   \
+  X(head_norm, HeadNormArgs)                          \
+  X(head_norm_backward, HeadNormBackwardArgs)         \
+  X(head_sums, HeadSumsArgs)                          \
+  X(clamp, ClampArgs)                                 \
+  X(clamp_backward, ClampBackwardArgs)                \
   X(attention, AttentionArgs)                         \
   X(attention_backward, AttentionBackwardArgs)        \
+  X(sigmoid_mul, SigmoidMulArgs)                      \
+  X(sigmoid_mul_backward, SigmoidMulBackwardArgs)     \
   X(silu_mul, SiluMulArgs)                            \
   X(silu_mul_backward, SiluMulBackwardArgs)           \
   X(gelu, GeluArgs)                                   \

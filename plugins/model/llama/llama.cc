@@ -12,9 +12,9 @@ namespace {
 /// MLP. The last product of each layer adds x as it stores its result.
 class LlamaBlock final : public DecoderBlock {
  public:
-  LlamaBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
+  LlamaBlock(const DecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope)
       : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
         norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()),
         mlp_(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std()) {}
 
@@ -34,8 +34,8 @@ class Llama final : public Decoder {
  public:
   Llama(const DecoderSettings& c, ModelContext& context)
       : Decoder(c, context,
-                [&](const Scope& s, int64_t, const RopeTable& rope) {
-                  return std::make_unique<LlamaBlock>(c, s, rope);
+                [&](const Scope& s, int64_t i, const RopeTable& rope) {
+                  return std::make_unique<LlamaBlock>(c, s, i, rope);
                 }),
         config_(c) {}
 

@@ -22,12 +22,12 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
 /// sparse blocks and a gated MLP in dense ones.
 class MoeBlock final : public DecoderBlock {
  public:
-  MoeBlock(const MoeDecoderSettings& c, const Scope& s, bool sparse, const RopeTable& rope,
+  MoeBlock(const MoeDecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope,
            std::vector<Moe*>& mixtures)
       : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
         norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {
-    if (sparse)
+    if (c.sparse(index))
       mixtures.push_back(&moe_.emplace(s / "mlp", c.embed(), options_of(c)));
     else
       mlp_.emplace(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std());
@@ -69,8 +69,8 @@ class MoeDecoder final : public Decoder {
     return 6 * products;
   }
 
-  // The names of Mixtral. Weights of Qwen3-MoE and DeepSeek-V3 also have norms of queries and keys,
-  // or latent attention, for which this model has no parameters.
+  // The names of Mixtral. Weights of DeepSeek-V3 also have latent attention, for which this model
+  // has no parameters.
   std::vector<HfParameter> hf_parameters() const override {
     return hf_names(
         [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {
@@ -86,7 +86,7 @@ class MoeDecoder final : public Decoder {
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
       : Decoder(c, context,
                 [&](const Scope& s, int64_t i, const RopeTable& rope) {
-                  return std::make_unique<MoeBlock>(c, s, c.sparse(i), rope, mixtures);
+                  return std::make_unique<MoeBlock>(c, s, i, rope, mixtures);
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
