@@ -30,8 +30,8 @@ struct HeadNormWeights {
 };
 
 /// Normalizes query and key heads of qkv [T, layout.width()]; values stay. Takes over the tensor
-/// and normalizes it in place; only a copy of the queries and keys is kept for backward. All weights
-/// have the dtype of qkv.
+/// and normalizes it in place; only a copy of the queries and keys is kept for backward. All
+/// weights have the dtype of qkv.
 MT_API Tensor head_norm(Tensor&& qkv, const HeadLayout& layout, const HeadNormForm& form,
                         const HeadNormWeights& weights);
 

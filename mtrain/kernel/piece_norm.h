@@ -32,9 +32,8 @@ MT_HD float pieces_dots(Team team, const T* dy, const T* x, const T* w, Pieces r
   float total = 0;
   for (int64_t p = 0; p < row.count; ++p, x += row.cols, w += row.cols) {
     const T* piece = dy + p * row.stride;
-    total += team.sum(row.cols, [&](int64_t i) {
-      return to_float(piece[i]) * to_float(w[i]) * to_float(x[i]);
-    });
+    total += team.sum(
+        row.cols, [&](int64_t i) { return to_float(piece[i]) * to_float(w[i]) * to_float(x[i]); });
   }
   return total;
 }

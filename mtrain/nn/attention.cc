@@ -21,14 +21,13 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       context_kind_(scope.parallel().context_kind(scope.index())),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed,
            {options.init_std, options.bias}),
-      norm_(options.qk_norm ? std::optional<QkNorm>(
-                                  std::in_place, scope, options.layout, heads_, *options.qk_norm)
+      norm_(options.qk_norm ? std::optional<QkNorm>(std::in_place, scope, options.layout, heads_,
+                                                    *options.qk_norm)
                             : std::nullopt),
-      gate_(options.gate
-                ? std::optional<Linear>(std::in_place, scope / "gate",
-                                        all_heads(options.layout, heads_), embed,
-                                        LinearOptions{options.init_std, options.bias})
-                : std::nullopt),
+      gate_(options.gate ? std::optional<Linear>(std::in_place, scope / "gate",
+                                                 all_heads(options.layout, heads_), embed,
+                                                 LinearOptions{options.init_std, options.bias})
+                         : std::nullopt),
       out_(scope / "out", embed, all_heads(options.layout, heads_),
            {options.out_init_std, options.out_bias.value_or(options.bias)}) {
   qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);

@@ -19,7 +19,7 @@ struct AttentionOptions {
   std::optional<bool> out_bias;  // of the output projection; absent: as `bias`
   bool causal = true;
   std::optional<QkNormOptions> qk_norm;
-  float clip = 0;    // limits queries, keys and values to [-clip, clip]; 0: no limit
+  float clip = 0;     // limits queries, keys and values to [-clip, clip]; 0: no limit
   bool gate = false;  // a projection of the input gates the result: sigmoid(gate(x)) * attention(x)
   float init_std = 0.02f, out_init_std = 0.02f;
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module

@@ -143,11 +143,9 @@ struct SigmoidMul {  // y = sigmoid(gate) * x
   }
   Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
-    ctx.kernels().sigmoid_mul(ctx.stream(), {.gate = gate.raw(),
-                                             .x = x.raw(),
-                                             .y = y.raw(),
-                                             .count = x.numel(),
-                                             .dtype = x.dtype()});
+    ctx.kernels().sigmoid_mul(
+        ctx.stream(),
+        {.gate = gate.raw(), .x = x.raw(), .y = y.raw(), .count = x.numel(), .dtype = x.dtype()});
     return y;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
@@ -188,10 +186,9 @@ struct Clamp {  // y = min(max(x, -limit), limit);  dx = dy where |x| <= limit, 
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     Tensor dx = writable(ctx, dy, dy.unique());
-    ctx.kernels().clamp_backward(ctx.stream(), {.dx = dx.raw(),
-                                                .kept = kept.data<uint8_t>(),
-                                                .count = dx.numel(),
-                                                .dtype = dx.dtype()});
+    ctx.kernels().clamp_backward(
+        ctx.stream(),
+        {.dx = dx.raw(), .kept = kept.data<uint8_t>(), .count = dx.numel(), .dtype = dx.dtype()});
     g[0].give(ctx, dx);
   }
 };

@@ -60,16 +60,16 @@ struct HeadNorm {  // y = norm(x) of queries and keys, y = x of values
     Tensor sums = ctx.zeros({2, tokens}, DType::f32);
     for (const Part* part : {&queries, &keys})
       if (backward || part == &queries || form.counts_keys)
-        ctx.kernels().head_sums(
-            ctx.stream(), {.x = view(x, *part),
-                           .kept = backward ? part->kept.raw() : nullptr,
-                           .w = part->w.raw(),
-                           .out = sums.data<float>() + (part == &queries ? 0 : tokens),
-                           .tokens = tokens,
-                           .groups = layout.groups,
-                           .heads = heads_of(*part),
-                           .head_dim = layout.head_dim,
-                           .dtype = x.dtype()});
+        ctx.kernels().head_sums(ctx.stream(),
+                                {.x = view(x, *part),
+                                 .kept = backward ? part->kept.raw() : nullptr,
+                                 .w = part->w.raw(),
+                                 .out = sums.data<float>() + (part == &queries ? 0 : tokens),
+                                 .tokens = tokens,
+                                 .groups = layout.groups,
+                                 .heads = heads_of(*part),
+                                 .head_dim = layout.head_dim,
+                                 .dtype = x.dtype()});
     form.join(sums);
     // Copies of a key have partial gradients, and one of them gets what its row contributes.
     if (backward && !form.counts_keys) ctx.fill_zero(sums.slice(0, 1, 2));

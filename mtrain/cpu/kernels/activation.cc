@@ -138,23 +138,23 @@ void silu_mul_backward(Stream& stream, const SiluMulBackwardArgs& args) {
 
 void sigmoid_mul(Stream& stream, const SigmoidMulArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    each_vector<T, 2, 1>(
-        stream, args.count, {static_cast<const T*>(args.gate), static_cast<const T*>(args.x)},
-        {static_cast<T*>(args.y)},
-        [](const Vecs<2>& v) { return Vecs<1>{sigmoid(v.item[0]) * v.item[1]}; });
+    each_vector<T, 2, 1>(stream, args.count,
+                         {static_cast<const T*>(args.gate), static_cast<const T*>(args.x)},
+                         {static_cast<T*>(args.y)},
+                         [](const Vecs<2>& v) { return Vecs<1>{sigmoid(v.item[0]) * v.item[1]}; });
   });
 }
 
 void sigmoid_mul_backward(Stream& stream, const SigmoidMulBackwardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    each_vector<T, 3, 2>(
-        stream, args.count,
-        {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate),
-         static_cast<const T*>(args.x)},
-        {static_cast<T*>(args.d_gate), static_cast<T*>(args.dx)}, [](const Vecs<3>& v) {
-          Vec s = sigmoid(v.item[1]), scaled = v.item[0] * s;
-          return Vecs<2>{scaled * v.item[2] * (1.0f - s), scaled};
-        });
+    each_vector<T, 3, 2>(stream, args.count,
+                         {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate),
+                          static_cast<const T*>(args.x)},
+                         {static_cast<T*>(args.d_gate), static_cast<T*>(args.dx)},
+                         [](const Vecs<3>& v) {
+                           Vec s = sigmoid(v.item[1]), scaled = v.item[0] * s;
+                           return Vecs<2>{scaled * v.item[2] * (1.0f - s), scaled};
+                         });
   });
 }
 

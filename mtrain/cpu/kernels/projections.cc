@@ -119,10 +119,9 @@ void head_sums(Stream& stream, const HeadSumsArgs& args) {
                  for (int64_t t = begin; t < end; ++t) {
                    const T* x = static_cast<const T*>(args.x.data) + t * args.x.row_stride;
                    const T* kept = static_cast<const T*>(args.kept);
-                   args.out[t] = kept
-                                     ? pieces_dots(SerialTeam{}, x, kept + t * row_size(args),
-                                                   static_cast<const T*>(args.w), row)
-                                     : pieces_squares(SerialTeam{}, x, row);
+                   args.out[t] = kept ? pieces_dots(SerialTeam{}, x, kept + t * row_size(args),
+                                                    static_cast<const T*>(args.w), row)
+                                      : pieces_squares(SerialTeam{}, x, row);
                  }
                });
   });

@@ -59,8 +59,7 @@ struct Backward {
   static constexpr int kInputs = 2;
   HeadNormBackwardArgs a;
   __device__ const T* in(int which, int64_t row) const {
-    return which == 0 ? head_at<T>(a.dx, a, row)
-                      : static_cast<const T*>(a.kept) + row * a.head_dim;
+    return which == 0 ? head_at<T>(a.dx, a, row) : static_cast<const T*>(a.kept) + row * a.head_dim;
   }
   __device__ T* out(int64_t row) const { return head_at<T>(a.dx, a, row); }
   template <class Team>
@@ -100,8 +99,7 @@ struct WholeBackward {
   }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&)[1], T* dy) const {
-    const T *x = static_cast<const T*>(a.kept) + row * row_size(a),
-            *w = static_cast<const T*>(a.w);
+    const T *x = static_cast<const T*>(a.kept) + row * row_size(a), *w = static_cast<const T*>(a.w);
     Pieces pieces = whole_row(a.dx, a);
     float dots = a.sums ? a.sums[row] : pieces_dots(team, dy, x, w, pieces);
     pieces_rms_norm_backward(team, dy, x, w, a.rstd[row], dots, a.sums ? a.width : row_size(a),
@@ -222,8 +220,8 @@ struct ClampGradient {
 cudaError_t head_norm(const Launch& launch, const HeadNormArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
     if (a.whole) return each_row<T>(launch, a.tokens, row_size(a), false, WholeForward<T>{a});
-    return each_row<T>(launch, a.tokens * a.groups * a.heads, a.head_dim,
-                       whole_packs_of<T>(a, a.x), Forward<T>{a});
+    return each_row<T>(launch, a.tokens * a.groups * a.heads, a.head_dim, whole_packs_of<T>(a, a.x),
+                       Forward<T>{a});
   });
 }
 
@@ -251,9 +249,9 @@ cudaError_t head_sums(const Launch& launch, const HeadSumsArgs& a) {
 
 cudaError_t clamp(const Launch& launch, const ClampArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
-    return each_element<1>(launch, ceil_div(a.count, 8), false,
-                           Clamp<T>{static_cast<T*>(a.x), a.kept, a.count, a.limit,
-                                    aligned(8 * sizeof(T), a.x)});
+    return each_element<1>(
+        launch, ceil_div(a.count, 8), false,
+        Clamp<T>{static_cast<T*>(a.x), a.kept, a.count, a.limit, aligned(8 * sizeof(T), a.x)});
   });
 }
 
