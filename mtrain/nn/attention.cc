@@ -15,6 +15,11 @@ AttentionScores scores_of(const AttentionOptions& o, const HeadShard& heads, con
           .first_head = heads.heads.empty() ? 0 : heads.heads[0].global / o.layout.head_dim};
 }
 
+/// The dimension of the attention's result.
+Dim all_heads(const HeadLayout& whole, const HeadShard& shard) {
+  return {"heads", whole.heads * whole.head_dim, shard.heads};
+}
+
 }  // namespace
 
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
@@ -26,9 +31,15 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       context_kind_(scope.parallel().context_kind(scope.index())),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed,
            {options.init_std, options.bias}),
-      out_(scope / "out", embed,
-           {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
-           {options.out_init_std, options.bias}) {
+      norm_(options.qk_norm ? std::optional<QkNorm>(std::in_place, scope, options.layout, heads_,
+                                                    *options.qk_norm)
+                            : std::nullopt),
+      gate_(options.gate ? std::optional<Linear>(std::in_place, scope / "gate",
+                                                 all_heads(options.layout, heads_), embed,
+                                                 LinearOptions{options.init_std, options.bias})
+                         : std::nullopt),
+      out_(scope / "out", embed, all_heads(options.layout, heads_),
+           {options.out_init_std, options.out_bias.value_or(options.bias)}) {
   qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
   scores_ = scores_of(options, heads_, scope);
   add_sinks(scope);
@@ -57,17 +68,34 @@ void Attention::add_sinks(const Scope& scope) {
                         Init::normal(options_.init_std), false);
 }
 
+/// Queries, keys and values as the product over tokens takes them, computed in place.
+Tensor Attention::heads_of(Tensor qkv, const ModelInput& input) const {
+  if (norm_) qkv = (*norm_)(std::move(qkv));
+  if (options_.clip > 0) qkv = clamp(std::move(qkv), options_.clip);
+  if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
+  return qkv;
+}
+
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
                              const Tensor& residual) const {
-  auto [qkv] = region_.project(x, {qkv_});
-  if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
+  Tensor qkv, gate;
+  if (gate_) {
+    auto [heads, gates] = region_.project(x, {qkv_, *gate_});
+    qkv = std::move(heads), gate = std::move(gates);
+  } else {
+    auto [heads] = region_.project(x, {qkv_});
+    qkv = std::move(heads);
+  }
+  qkv = heads_of(std::move(qkv), input);
   auto core = [this, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
     const HeadLayout& layout = options_.layout;
     Tensor sinks = sinks_ ? sinks_->use() : zero_sinks_;
     if (!slice) return attention(heads, layout, bounds, scores_, sinks);
     return context_attention(heads, layout, slice, context_, context_kind_, scores_, sinks);
   };
-  return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
+  Tensor result = plan_->run(RecomputePart::core_attn, core, qkv);
+  if (gate_) result = sigmoid_mul(gate, result);
+  return out_.leave(region_, result, residual);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
@@ -84,6 +112,23 @@ std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& 
     pieces.push_back({v, v_base + g * e, row + query_rows + e, e, transpose});
   }
   return pieces;
+}
+
+std::vector<HfPiece> hf_split_gate(const HeadLayout& layout, const std::string& q,
+                                   std::vector<HfPiece>& qkv) {
+  const int64_t e = layout.head_dim;
+  std::vector<HfPiece> split, gates;
+  for (const HfPiece& piece : qkv) {
+    if (piece.tensor != q) {
+      split.push_back(piece);
+      continue;
+    }
+    for (int64_t at = 0; at < piece.rows; at += e)
+      split.push_back({q, 2 * (piece.source_row + at), piece.row + at, e, piece.transpose});
+  }
+  for (int64_t h = 0; h < layout.heads; ++h) gates.push_back({q, (2 * h + 1) * e, h * e, e});
+  qkv = std::move(split);
+  return gates;
 }
 
 }  // namespace mtrain

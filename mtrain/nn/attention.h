@@ -2,11 +2,13 @@
 // the parameters, a call puts ops on the tape. For the rank's own thread. Dimensions: T tokens, D
 // embed, H heads, G key/value groups, E head dim.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "mtrain/nn/head_shard.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/qk_norm.h"
 #include "mtrain/nn/rope_table.h"
 
 namespace mtrain {
@@ -17,8 +19,12 @@ enum class AttentionSinks : uint8_t { none, zero, learned };
 
 struct AttentionOptions {
   HeadLayout layout;
-  bool bias = false;
+  bool bias = false;             // of queries, keys, values and gate
+  std::optional<bool> out_bias;  // of the output projection; absent: as `bias`
   bool causal = true;
+  std::optional<QkNormOptions> qk_norm;
+  float clip = 0;     // limits queries, keys and values to [-clip, clip]; 0: no limit
+  bool gate = false;  // a projection of the input gates the result: sigmoid(gate(x)) * attention(x)
   float init_std = 0.02f, out_init_std = 0.02f;
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
   int64_t window = 0;               // this and what follows as in AttentionScores
@@ -28,6 +34,8 @@ struct AttentionOptions {
 };
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.
+/// Norms of queries and keys, the limit of values and rotary positions follow in this order, in
+/// place.
 /// Like the MLPs, it adds its result to `residual` if that is defined; the last product does this
 /// when it stores its result, which saves a pass over memory.
 class MT_API Attention {
@@ -38,6 +46,7 @@ class MT_API Attention {
 
  private:
   void add_sinks(const Scope& scope);
+  Tensor heads_of(Tensor qkv_TN, const ModelInput& input) const;
   AttentionOptions options_;
   AttentionScores scores_;
   Region region_;
@@ -45,7 +54,10 @@ class MT_API Attention {
   HeadShard heads_;
   ContextGroups context_;
   ContextKind context_kind_;
-  Linear qkv_, out_;
+  Linear qkv_;
+  std::optional<QkNorm> norm_;
+  std::optional<Linear> gate_;
+  Linear out_;
   Parameter* sinks_ = nullptr;  // [heads]
   Tensor zero_sinks_;           // [heads]; undefined: learned, or none
 };
@@ -56,5 +68,11 @@ class MT_API Attention {
 MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
                                           const std::string& k, const std::string& v,
                                           bool transpose = false);
+
+/// For a file whose matrix `q` holds, head by head, the rows of the query and then those of its
+/// gate: moves the pieces of `q` in `qkv` (of hf_qkv_pieces) to the queries' rows, and returns the
+/// pieces of the gate.
+MT_API std::vector<HfPiece> hf_split_gate(const HeadLayout& layout, const std::string& q,
+                                          std::vector<HfPiece>& qkv);
 
 }  // namespace mtrain

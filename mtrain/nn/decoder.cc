@@ -60,16 +60,24 @@ HeadLayout DecoderSettings::head_layout() const {
   return layout_of_heads(hidden_size, heads, kv_heads, head_dim);
 }
 
-AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int64_t index) const {
-  AttentionOptions options{
-      .layout = head_layout(), .init_std = std(), .out_init_std = out_std(), .rope = &table};
-  options.window = attention.window_of(index);
-  options.scale = static_cast<float>(attention.softmax_scale.value_or(0));
-  options.cap = static_cast<float>(attention.logit_cap);
-  options.dropout = static_cast<float>(attention.dropout);
-  if (attention.softmax == "off_by_one") options.sinks = AttentionSinks::zero;
-  if (attention.softmax == "learnable") options.sinks = AttentionSinks::learned;
-  return options;
+AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int64_t block) const {
+  AttentionSinks sinks = attention.softmax == "off_by_one"  ? AttentionSinks::zero
+                         : attention.softmax == "learnable" ? AttentionSinks::learned
+                                                            : AttentionSinks::none;
+  return {.layout = head_layout(),
+          .bias = attention.has_qkv_bias(),
+          .out_bias = attention.has_out_bias(),
+          .qk_norm = attention.norm_options(eps()),
+          .clip = static_cast<float>(attention.clip_qkv),
+          .gate = attention.output_gate,
+          .init_std = std(),
+          .out_init_std = out_std(),
+          .rope = attention.has_rope(block) ? &table : nullptr,
+          .window = attention.window_of(block),
+          .scale = static_cast<float>(attention.softmax_scale.value_or(0)),
+          .cap = static_cast<float>(attention.logit_cap),
+          .dropout = static_cast<float>(attention.dropout),
+          .sinks = sinks};
 }
 
 float DecoderSettings::out_std() const {
@@ -121,7 +129,8 @@ double Decoder::attention_products(int64_t seq_length, int64_t block) const {
   auto tokens = static_cast<double>(seq_length),
        window = std::min(tokens, static_cast<double>(settings_.attention.window_of(block)));
   double core = heads * (window > 0 ? window * (2 - window / tokens) : tokens);
-  return d * static_cast<double>(h.width()) + heads * d + core;
+  double gate = settings_.attention.output_gate ? heads * d : 0;
+  return d * static_cast<double>(h.width()) + heads * d + gate + core;
 }
 
 double Decoder::head_products() const {
@@ -133,19 +142,39 @@ std::vector<HfParameter> Decoder::hf_names(const AddBlockNames& add) const {
                                   {"norm.weight", {{"model.norm.weight"}}}};
   if (!settings_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
   for (int64_t i = 0; i < settings_.layers; ++i) {
-    std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, "."),
-                attn = theirs + "self_attn.";
+    std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, ".");
     map.push_back({ours + "norm1.weight", {{theirs + "input_layernorm.weight"}}});
-    map.push_back(
-        {ours + "attn.qkv.weight", hf_qkv_pieces(settings_.head_layout(), attn + "q_proj.weight",
-                                                 attn + "k_proj.weight", attn + "v_proj.weight")});
+    add_hf_attention(ours + "attn.", theirs + "self_attn.", map);
     if (settings_.attention.softmax == "learnable")
-      map.push_back({ours + "attn.sinks", {{attn + "sinks"}}});
-    map.push_back({ours + "attn.out.weight", {{attn + "o_proj.weight"}}});
+      map.push_back({ours + "attn.sinks", {{theirs + "self_attn.sinks"}}});
     map.push_back({ours + "norm2.weight", {{theirs + "post_attention_layernorm.weight"}}});
     add(i, ours, theirs, map);
   }
   return map;
+}
+
+void Decoder::add_hf_attention(const std::string& ours, const std::string& theirs,
+                               std::vector<HfParameter>& map) const {
+  const AttentionVariants& a = settings_.attention;
+  const HeadLayout h = settings_.head_layout();
+  auto projections = [&](const std::string& kind) {
+    auto pieces = hf_qkv_pieces(h, theirs + "q_proj" + kind, theirs + "k_proj" + kind,
+                                theirs + "v_proj" + kind);
+    // A gate's rows follow the queries of the same head (Qwen3-Next).
+    std::vector<HfPiece> gates;
+    if (a.output_gate) gates = hf_split_gate(h, theirs + "q_proj" + kind, pieces);
+    map.push_back({ours + "qkv" + kind, std::move(pieces)});
+    if (a.output_gate) map.push_back({ours + "gate" + kind, std::move(gates)});
+  };
+  projections(".weight");
+  if (a.has_qkv_bias()) projections(".bias");
+  for (const char* kind : {".weight", ".bias"}) {
+    if (kind == std::string(".weight") || a.has_out_bias())
+      map.push_back({ours + "out" + kind, {{theirs + "o_proj" + kind}}});
+    if (!a.qk_norm || (kind == std::string(".bias") && a.qk_norm_kind != "layer")) continue;
+    for (const char* norm : {"q_norm", "k_norm"})
+      map.push_back({ours + norm + kind, {{theirs + norm + kind}}});
+  }
 }
 
 void Decoder::add_hf_mlp(const std::string& ours, const std::string& theirs,

@@ -28,9 +28,8 @@ struct MT_API DecoderSettings {
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
-  /// Rotary grouped-query attention without biases, as block `index` has it. `rope` must outlive
-  /// the layer.
-  AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
+  /// The attention of a block. `rope` must outlive the layer.
+  AttentionOptions attention_options(const RopeTable& rope, int64_t block) const;
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
@@ -71,6 +70,9 @@ class MT_API Decoder : public Model {
   using AddBlockNames = std::function<void(int64_t, const std::string&, const std::string&,
                                            std::vector<HfParameter>&)>;
   std::vector<HfParameter> hf_names(const AddBlockNames& add) const;
+  /// The same names of the attention of a block, `attn.` and `self_attn.` at the ends of prefixes.
+  void add_hf_attention(const std::string& ours, const std::string& theirs,
+                        std::vector<HfParameter>& map) const;
   /// Adds Llama's names of a gated MLP.
   static void add_hf_mlp(const std::string& ours, const std::string& theirs,
                          std::vector<HfParameter>& map);

@@ -9,7 +9,10 @@ HeadShard whole_groups(const HeadLayout& all, int64_t tp, int64_t rank) {
           .qkv = {{.global = rank * local.width(), .local = 0, .size = local.width()}},
           .heads = {{.global = rank * local.heads * all.head_dim,
                      .local = 0,
-                     .size = local.heads * all.head_dim}}};
+                     .size = local.heads * all.head_dim}},
+          .keys = {{.global = rank * local.groups * all.head_dim,
+                    .local = 0,
+                    .size = local.groups * all.head_dim}}};
 }
 
 HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
@@ -22,6 +25,7 @@ HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
           .qkv = {{.global = base + slot * queries, .local = 0, .size = queries},
                   {.global = key, .local = queries, .size = 2 * e, .is_primary = slot == 0}},
           .heads = {{.global = rank * queries, .local = 0, .size = queries}},
+          .keys = {{.global = group * e, .local = 0, .size = e, .is_primary = slot == 0}},
           .copied_begin = queries,
           .copied_rows = 2 * e};
 }
@@ -37,7 +41,7 @@ HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads,
 
 HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   int64_t tp = axis_size(axis), rank = axis_index(axis);
-  if (tp == 1) return {.local = all, .qkv = {}, .heads = {}};
+  if (tp == 1) return {.local = all, .qkv = {}, .heads = {}, .keys = {}};
   MT_USER_CHECK(all.heads % tp == 0, ErrorClass::config,
                 cat(all.heads, " heads cannot be divided among dist.tp=", tp),
                 "choose a dist.tp that divides model.heads");

@@ -18,6 +18,7 @@ struct HeadShard {
   HeadLayout local;               // of this rank
   std::vector<ShardPiece> qkv;    // rows of the fused projection; empty: all
   std::vector<ShardPiece> heads;  // columns of the output projection; empty: all
+  std::vector<ShardPiece> keys;   // of a key for each group, [groups * head_dim]; empty: all
   int64_t copied_begin = 0,
           copied_rows = 0;  // local rows of the projection that other ranks hold too
 };

@@ -16,6 +16,7 @@
 #include "mtrain/kernel/attention_dropout.h"
 #include "mtrain/kernel/quant_layout.h"
 #include "mtrain/kernel/unary.h"
+#include "mtrain/tensor/projection_kernels.h"
 
 namespace mtrain {
 
@@ -103,13 +104,6 @@ struct RopeArgs {
   int64_t tokens, groups, heads_per_group, head_dim, rotary_dim, row_stride, group_stride;
   bool inverse;
   DType dtype;
-};
-
-/// A view of heads: head j of group g at token t starts at data + t*row_stride + g*group_stride +
-/// j*head_dim. Strides are in elements.
-struct HeadsView {
-  void* data = nullptr;
-  int64_t row_stride = 0, group_stride = 0;
 };
 
 /// A block of attention in which queries and keys are rows of different tensors, as for a sequence
@@ -454,9 +448,16 @@ struct AdamWArgs {
   X(layer_norm, LayerNormArgs)                          \
   X(layer_norm_backward, LayerNormBackwardArgs)         \
   X(rope, RopeArgs)                                     \
+  X(head_norm, HeadNormArgs)                            \
+  X(head_norm_backward, HeadNormBackwardArgs)           \
+  X(head_sums, HeadSumsArgs)                            \
+  X(clamp, ClampArgs)                                   \
+  X(clamp_backward, ClampBackwardArgs)                  \
   X(attention, AttentionArgs)                           \
   X(attention_backward, AttentionBackwardArgs)          \
   X(attention_sink_backward, AttentionSinkBackwardArgs) \
+  X(sigmoid_mul, SigmoidMulArgs)                        \
+  X(sigmoid_mul_backward, SigmoidMulBackwardArgs)       \
   X(silu_mul, SiluMulArgs)                              \
   X(silu_mul_backward, SiluMulBackwardArgs)             \
   X(gelu, GeluArgs)                                     \

@@ -103,6 +103,19 @@ CountedWork count(const AttentionBackwardArgs& b) {
 CountedWork count(const AttentionSinkBackwardArgs& a) {
   return elements(a.tokens * a.heads * a.head_dim, 2, 2, a.dtype);
 }
+CountedWork count(const HeadNormArgs& a) {
+  return rows(a.tokens, a.groups * a.heads * a.head_dim, a.kept ? 3 : 2, a.mean ? 7 : 4, a.dtype);
+}
+CountedWork count(const HeadNormBackwardArgs& a) {
+  return rows(a.tokens, a.groups * a.heads * a.head_dim, 3, a.mean ? 11 : 8, a.dtype);
+}
+CountedWork count(const HeadSumsArgs& a) {
+  return rows(a.tokens, a.groups * a.heads * a.head_dim, a.kept ? 2 : 1, a.kept ? 3 : 2, a.dtype);
+}
+CountedWork count(const ClampArgs& a) { return elements(a.count, 2, 2, a.dtype); }
+CountedWork count(const ClampBackwardArgs& a) { return elements(a.count, 2, 1, a.dtype); }
+CountedWork count(const SigmoidMulArgs& a) { return elements(a.count, 3, 9, a.dtype); }
+CountedWork count(const SigmoidMulBackwardArgs& a) { return elements(a.count, 5, 13, a.dtype); }
 CountedWork count(const SiluMulArgs& a) { return elements(a.count, 3, 10, a.dtype); }
 CountedWork count(const SiluMulBackwardArgs& a) { return elements(a.count, 5, 16, a.dtype); }
 CountedWork count(const GeluArgs& a) { return elements(a.count, 2, 20, a.dtype); }

@@ -49,6 +49,10 @@ def random_batch(seed, rows, length, vocab):
     return torch.from_numpy(ids)
 
 
+def decays(name, p):
+    return p.dim() >= 2 and not name.endswith("_norm.weight")
+
+
 def run(params, forward, batch, masked=None):
     """Forward, backward and STEPS optimizer steps; `params` (name -> leaf tensor) is updated in place.
 
@@ -56,10 +60,10 @@ def run(params, forward, batch, masked=None):
     loss the mean over all B*(T-1) targets; with `masked` (targets, -1 for none) inputs are the whole batch, and the loss is
     the mean over those; then the global L2 norm over all gradients (recorded before clipping, as
     are the step-0 gradients), clipping by min(1, CLIP / (norm + 1e-6)) as torch does it, then AdamW with decoupled
-    weight decay, on tensors of two dimensions only.
+    weight decay, on tensors of two dimensions only, norms of heads excepted.
     """
-    decay = [p for p in params.values() if p.dim() >= 2]
-    keep = [p for p in params.values() if p.dim() < 2]
+    decay = [p for n, p in params.items() if decays(n, p)]
+    keep = [p for n, p in params.items() if not decays(n, p)]
     groups = [{"params": decay, "weight_decay": WEIGHT_DECAY}, {"params": keep, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
     inputs, targets = (batch, masked) if masked is not None else (batch[:, :-1].contiguous(), batch[:, 1:].contiguous())

@@ -1,6 +1,7 @@
 // The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say
-// what is in them: shared key/value heads, tied embeddings, biases, dropout, attention to both
-// sides and a bias of the head, experts.
+// what is in them: shared key/value heads, norms of queries and keys, limits, an output gate,
+// blocks without rotary positions, tied embeddings, biases, dropout, attention to both sides and a
+// bias of the head, experts.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -22,6 +23,14 @@ inline const std::vector<Subject>& subjects() {
   static const std::vector<Subject> all = {
       {"llama",
        "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
+      {"attention parts",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, head_dim: 16, "
+       "ffn_hidden_size: 128, attention: {bias: true, qk_norm: true, qk_norm_kind: layer, "
+       "clip_qkv: 1, output_gate: true, rope_pattern: [1, 0]}}"},
+      {"norms of all heads",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "attention: {qkv_bias: true, qk_norm: true, qk_norm_scope: all_heads}, moe: {experts: 8, "
+       "top_k: 2, ffn_hidden_size: 64}}"},
       {"gpt2",
        "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
       {"bert",

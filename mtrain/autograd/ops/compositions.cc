@@ -134,7 +134,125 @@ Tensor in_rows(const Tensor& w, int64_t rows) {
   return embedding(in_float(w).view({1, w.numel()}), w.context().zeros({rows}, DType::i32));
 }
 
+/// Heads first … first + heads of each group of a fused projection.
+struct HeadRange {
+  HeadLayout layout;
+  int64_t first = 0, heads = 0;
+  int64_t width() const { return layout.groups * heads * layout.head_dim; }
+  /// Copies them to `part` [T, width()], or adds the part to them.
+  void copy(ExecutionContext& ctx, const Tensor& qkv, const Tensor& part, bool back) const {
+    void* there = static_cast<char*>(qkv.raw()) +
+                  static_cast<size_t>(first * layout.head_dim) * size_of(qkv.dtype());
+    const int64_t count = heads * layout.head_dim;
+    CopyBlocksArgs args{.src = there,
+                        .dst = part.raw(),
+                        .outer = qkv.size(0),
+                        .inner = layout.groups,
+                        .count = count,
+                        .src_outer = layout.width(),
+                        .src_inner = layout.group_stride(),
+                        .dst_outer = width(),
+                        .dst_inner = count,
+                        .accumulate = back,
+                        .dtype = qkv.dtype()};
+    if (back) {
+      args.src = part.raw(), args.dst = there;
+      std::swap(args.src_outer, args.dst_outer), std::swap(args.src_inner, args.dst_inner);
+    }
+    ctx.kernels().copy_blocks(ctx.stream(), args);
+  }
+  Tensor taken(ExecutionContext& ctx, const Tensor& qkv) const {
+    Tensor part = ctx.empty({qkv.size(0), width()}, qkv.dtype());
+    copy(ctx, qkv, part, false);
+    return part;
+  }
+};
+struct TakeHeads {  // y = some heads of qkv
+  HeadRange range;
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv) { return range.taken(ctx, qkv); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    const Shape whole = {dy.size(0), range.layout.width()};
+    range.copy(ctx, g[0].accumulator(ctx, whole, dy.dtype()), dy, true);
+  }
+};
+struct JoinHeads {  // qkv = the heads of q, k and v
+  std::array<HeadRange, 3> ranges;
+  Tensor forward(ExecutionContext& ctx, const Tensor& q, const Tensor& k, const Tensor& v) {
+    Tensor qkv = ctx.zeros({q.size(0), ranges[0].layout.width()}, q.dtype());
+    ranges[0].copy(ctx, qkv, q, true);
+    ranges[1].copy(ctx, qkv, k, true);
+    ranges[2].copy(ctx, qkv, v, true);
+    return qkv;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    for (size_t i = 0; i < 3; ++i)
+      if (g[i].wanted()) g[i].give(ctx, ranges[i].taken(ctx, dy));
+  }
+};
+struct JoinSums {  // y = x summed over ranks, of those that count theirs;  dx = dy summed likewise
+  HeadNormForm form;
+  bool keys = false;
+  Tensor joined(ExecutionContext& ctx, const Tensor& x, bool given, bool taken) const {
+    Tensor sums = ctx.zeros({2, x.numel()}, DType::f32);
+    const int row = keys ? 1 : 0;
+    if (given) ctx.copy(sums.slice(0, row, row + 1).view(x.shape()), x);
+    form.join(sums);
+    Tensor y = ctx.zeros(x.shape(), DType::f32);
+    if (taken) ctx.copy(y, sums.slice(0, row, row + 1).view(x.shape()));
+    return y;
+  }
+  bool counts() const { return !keys || form.counts_keys; }
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) { return joined(ctx, x, counts(), true); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, joined(ctx, dy, true, counts()));
+  }
+};
+
+/// The norm of x[T, heads * E] in float.
+Tensor norm_of_heads(const Tensor& x, const HeadNormForm& form, const Tensor& w, const Tensor& b,
+                     int64_t head_dim, bool keys) {
+  ExecutionContext& ctx = x.context();
+  const int64_t tokens = x.size(0), cols = x.size(1);
+  Tensor y = x;
+  if (form.rows == HeadNormForm::Rows::all_heads) {
+    const int64_t whole = (keys ? form.whole.groups : form.whole.heads) * head_dim;
+    Tensor sums = apply(SumRows{}, mul(x, x));
+    if (form.join) sums = apply(JoinSums{.form = form, .keys = keys}, sums);
+    Tensor means = scale(sums, 1.0f / static_cast<float>(form.join ? whole : cols));
+    y = mul(x, in_columns(unary(means, UnaryKind::rsqrt, form.eps), cols));
+  } else {
+    const bool shared = form.rows == HeadNormForm::Rows::head;
+    Tensor rows = x.view({tokens * (cols / head_dim), head_dim}), ones;
+    if (!shared) ctx.fill(ones = ctx.empty({head_dim}, DType::f32), 1);
+    const Tensor& weight = shared ? w : ones;
+    rows = form.layer ? plain::layer_norm(rows, weight, shared ? b : Tensor(), form.eps)
+                      : plain::rms_norm(rows, weight, form.eps);
+    if (shared) return rows.view({tokens, cols});
+    y = rows.view({tokens, cols});
+  }
+  y = mul(y, in_rows(w, tokens));
+  return b.defined() ? add(y, in_rows(b, tokens)) : y;
+}
+
 }  // namespace
+
+Tensor head_norm(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm& form,
+                 const HeadNormWeights& weights) {
+  const int64_t queries = layout.queries_per_group();
+  const HeadRange q{layout, 0, queries}, k{layout, queries, 1}, v{layout, queries + 1, 1};
+  auto normed = [&](const HeadRange& range, const Tensor& w, const Tensor& b) {
+    Tensor x = in_float(apply(TakeHeads{range}, qkv));
+    return convert(norm_of_heads(x, form, w, b, layout.head_dim, range.first > 0), qkv.dtype());
+  };
+  require_kernel(qkv.context(), qkv.context().kernels().copy_blocks, "copy_blocks");
+  Tensor normed_q = normed(q, weights.q, weights.q_bias),
+         normed_k = normed(k, weights.k, weights.k_bias);
+  return apply(JoinHeads{{q, k, v}}, normed_q, normed_k, apply(TakeHeads{v}, qkv));
+}
+
+Tensor sigmoid_mul(const Tensor& gate, const Tensor& x) {
+  return convert(mul(unary(in_float(gate), UnaryKind::sigmoid), in_float(x)), x.dtype());
+}
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   Tensor g = in_float(gate);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/projection_ops.h"
 
 namespace mtrain::plain {
 
@@ -22,6 +23,11 @@ Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, floa
 /// x * factors; a factor is 1/(1-p), or 0 if the element is dropped. `tokens`: the tokens that the
 /// rows of x represent.
 Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key, const std::vector<RowRange>& tokens);
+/// rms_norm or layer_norm of the heads of queries and keys, put together with the values.
+Tensor head_norm(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm& form,
+                 const HeadNormWeights& weights);
+/// sigmoid(gate) * x.
+Tensor sigmoid_mul(const Tensor& gate_TF, const Tensor& x_TF);
 /// Rotates the heads of qkv in place: (a, b) becomes (a cos - b sin, b cos + a sin). Adds no node
 /// to the tape.
 void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,

@@ -2,6 +2,7 @@
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/compositions.h"
 #include "mtrain/autograd/ops/products.h"
+#include "mtrain/autograd/projection_ops.h"
 
 namespace mtrain {
 namespace {
@@ -129,6 +130,69 @@ struct SiluMul {  // y = silu(gate) * up
   }
 };
 
+struct SigmoidMul {  // y = sigmoid(gate) * x
+  Tensor gate, x;
+  MaybePlacement placed(const Tensor& g, const Tensor& in) const {
+    return ResultPlacement("sigmoid_mul", g).with(PlacementRule::pointwise, in);
+  }
+  Tensor composition(const Tensor& g, const Tensor& in) const { return plain::sigmoid_mul(g, in); }
+  Tensor forward(ExecutionContext& ctx, const Tensor& gate_in, const Tensor& x_in) {
+    gate = gate_in.detach();
+    x = x_in.detach();
+    return recompute(ctx);
+  }
+  Tensor recompute(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().sigmoid_mul(
+        ctx.stream(),
+        {.gate = gate.raw(), .x = x.raw(), .y = y.raw(), .count = x.numel(), .dtype = x.dtype()});
+    return y;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    Tensor d_gate = ctx.empty(gate.shape(), gate.dtype()), dx = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().sigmoid_mul_backward(ctx.stream(), {.dy = dy.raw(),
+                                                      .gate = gate.raw(),
+                                                      .x = x.raw(),
+                                                      .d_gate = d_gate.raw(),
+                                                      .dx = dx.raw(),
+                                                      .count = x.numel(),
+                                                      .dtype = x.dtype()});
+    if (g[0].wanted()) g[0].give(ctx, d_gate);
+    if (g[1].wanted()) g[1].give(ctx, dx);
+  }
+};
+
+struct Clamp {  // y = min(max(x, -limit), limit);  dx = dy where |x| <= limit, else 0
+  float limit = 0;
+  Tensor kept;  // one bit per element
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("clamp", x).with(PlacementRule::pointwise);
+  }
+  static Tensor writable(ExecutionContext& ctx, const Tensor& x, bool exclusive) {
+    if (exclusive) return x.detach();
+    Tensor copy = ctx.empty(x.shape(), x.dtype());
+    ctx.copy(copy, x);
+    return copy;
+  }
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    Tensor y = writable(ctx, x, x.unique());
+    if (ctx.grad_enabled) kept = ctx.empty({(y.numel() + 7) / 8}, DType::u8);
+    ctx.kernels().clamp(ctx.stream(), {.x = y.raw(),
+                                       .kept = kept.defined() ? kept.data<uint8_t>() : nullptr,
+                                       .count = y.numel(),
+                                       .limit = limit,
+                                       .dtype = y.dtype()});
+    return y;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor dx = writable(ctx, dy, dy.unique());
+    ctx.kernels().clamp_backward(
+        ctx.stream(),
+        {.dx = dx.raw(), .kept = kept.data<uint8_t>(), .count = dx.numel(), .dtype = dx.dtype()});
+    g[0].give(ctx, dx);
+  }
+};
+
 struct Gelu {  // y = x Φ(x)
   GeluKind kind = GeluKind::erf;
   Tensor x;
@@ -251,6 +315,22 @@ Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   check_alike(gate, up);
   const KernelTable& kernels = gate.context().kernels();
   return apply_or_compose(kernels.silu_mul && kernels.silu_mul_backward, SiluMul{}, gate, up);
+}
+
+Tensor sigmoid_mul(const Tensor& gate, const Tensor& x) {
+  check_alike(gate, x);
+  const KernelTable& kernels = gate.context().kernels();
+  return apply_or_compose(kernels.sigmoid_mul && kernels.sigmoid_mul_backward, SigmoidMul{}, gate,
+                          x);
+}
+
+Tensor clamp(Tensor&& x, float limit) {
+  MT_CHECK(x.contiguous(), x.shape());
+  MT_CHECK(limit > 0, limit);
+  const KernelTable& kernels = x.context().kernels();
+  require_kernel(x.context(), kernels.clamp && kernels.clamp_backward, "clamp");
+  Tensor own = std::move(x);
+  return apply(Clamp{.limit = limit}, own);
 }
 
 Tensor gelu(const Tensor& x, GeluKind kind) {

@@ -1,6 +1,6 @@
 // Activations and their gradients on whole vector registers. They are bound by arithmetic, not by
-// memory, so every saved instruction matters. The formulas are those of mtrain/kernel/gelu.h and
-// silu_mul.h, with constants folded.
+// memory, so every saved instruction matters. The formulas are those of mtrain/kernel/gelu.h,
+// silu_mul.h and sigmoid_mul.h, with constants folded.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/vec_types.h"
 #include "mtrain/kernel/gelu.h"
@@ -133,6 +133,28 @@ void silu_mul_backward(Stream& stream, const SiluMulBackwardArgs& args) {
           Vec dy = v.item[0], gate = v.item[1], up = v.item[2], s = sigmoid(gate), silu = gate * s;
           return Vecs<2>{dy * up * (s + (silu - silu * s)), dy * silu};
         });
+  });
+}
+
+void sigmoid_mul(Stream& stream, const SigmoidMulArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    each_vector<T, 2, 1>(stream, args.count,
+                         {static_cast<const T*>(args.gate), static_cast<const T*>(args.x)},
+                         {static_cast<T*>(args.y)},
+                         [](const Vecs<2>& v) { return Vecs<1>{sigmoid(v.item[0]) * v.item[1]}; });
+  });
+}
+
+void sigmoid_mul_backward(Stream& stream, const SigmoidMulBackwardArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    each_vector<T, 3, 2>(stream, args.count,
+                         {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate),
+                          static_cast<const T*>(args.x)},
+                         {static_cast<T*>(args.d_gate), static_cast<T*>(args.dx)},
+                         [](const Vecs<3>& v) {
+                           Vec s = sigmoid(v.item[1]), scaled = v.item[0] * s;
+                           return Vecs<2>{scaled * v.item[2] * (1.0f - s), scaled};
+                         });
   });
 }
 

@@ -69,8 +69,8 @@ class MoeDecoder final : public Decoder {
     return 6 * products;
   }
 
-  // The names of Mixtral. Weights of Qwen3-MoE and DeepSeek-V3 also have norms of queries and keys,
-  // or latent attention, for which this model has no parameters.
+  // The names of Mixtral. Weights of DeepSeek-V3 also have latent attention, for which this model
+  // has no parameters.
   std::vector<HfParameter> hf_parameters() const override {
     return hf_names(
         [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {

@@ -157,8 +157,6 @@ struct Row {
   Names parts;
 };
 
-constexpr const char* kQkNorm = "norms of queries and keys";
-
 // The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or
 // total_size / 2) where a published checkpoint has one; otherwise the paper.
 const std::vector<Row> kRows = {
@@ -182,9 +180,9 @@ const std::vector<Row> kRows = {
     {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {}},
     {"llama31_405b", 405853388800, 1, "meta-llama/Llama-3.1-405B", {}},
     {"mistral_7b", 7241732096, 1, "mistralai/Mistral-7B-v0.1", {}},
-    {"qwen25_7b", 7615616512, 1, "Qwen/Qwen2.5-7B", {"biases of queries, keys and values"}},
-    {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {kQkNorm}},
-    {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kQkNorm}},
+    {"qwen25_7b", 7615616512, 1, "Qwen/Qwen2.5-7B", {}},
+    {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {}},
+    {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {}},
     {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {}},
     {"deepseek_v3",
      671026419200,

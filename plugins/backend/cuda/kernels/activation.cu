@@ -1,7 +1,8 @@
-// GELU, SwiGLU's gate, and their gradients, by the formulas of mtrain/kernel.
+// GELU, SwiGLU's gate, a sigmoid gate, and their gradients, by the formulas of mtrain/kernel.
 #include <algorithm>
 
 #include "mtrain/kernel/gelu.h"
+#include "mtrain/kernel/sigmoid_mul.h"
 #include "mtrain/kernel/silu_mul.h"
 #include "pack.cuh"
 
@@ -41,6 +42,41 @@ struct SiluMulGradient {
     }
     store(d_gate + i, dg);
     store(d_up + i, du);
+  }
+};
+
+template <class T>
+struct SigmoidMul {
+  const T *gate, *x;
+  T* y;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto g = load<N>(gate + i), in = load<N>(x + i);
+    Pack<T, N> out;
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      out.item[j] = rounded<T>(mtrain::sigmoid_mul(to_float(g.item[j]), to_float(in.item[j])));
+    store(y + i, out);
+  }
+};
+
+template <class T>
+struct SigmoidMulGradient {
+  const T *dy, *gate, *x;
+  T *d_gate, *dx;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto d = load<N>(dy + i), g = load<N>(gate + i), in = load<N>(x + i);
+    Pack<T, N> dg, din;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      SigmoidMulGrad grad = mtrain::sigmoid_mul_backward(to_float(d.item[j]), to_float(g.item[j]),
+                                                         to_float(in.item[j]));
+      dg.item[j] = rounded<T>(grad.gate);
+      din.item[j] = rounded<T>(grad.x);
+    }
+    store(d_gate + i, dg);
+    store(dx + i, din);
   }
 };
 
@@ -98,6 +134,24 @@ cudaError_t silu_mul_backward(const Launch& launch, const SiluMulBackwardArgs& a
                          static_cast<T*>(a.d_up)};
     return each_element<kPack<T>>(launch, a.count,
                                   aligned(16, a.dy, a.gate, a.up, a.d_gate, a.d_up), f);
+  });
+}
+
+cudaError_t sigmoid_mul(const Launch& launch, const SigmoidMulArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    SigmoidMul<T> f{static_cast<const T*>(a.gate), static_cast<const T*>(a.x),
+                    static_cast<T*>(a.y)};
+    return each_element<kPack<T>>(launch, a.count, aligned(16, a.gate, a.x, a.y), f);
+  });
+}
+
+cudaError_t sigmoid_mul_backward(const Launch& launch, const SigmoidMulBackwardArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    SigmoidMulGradient<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.gate),
+                            static_cast<const T*>(a.x), static_cast<T*>(a.d_gate),
+                            static_cast<T*>(a.dx)};
+    return each_element<kPack<T>>(launch, a.count, aligned(16, a.dy, a.gate, a.x, a.d_gate, a.dx),
+                                  f);
   });
 }
 
