@@ -103,14 +103,14 @@ MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t
                             const VocabularyPart& part, const LogitMap& map = {});
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
 
-/// cross_entropy(linear(x, w, b), targets, valid_vocab, part, map) in chunks of tokens, so that the logits of
-/// all tokens never exist at the same time. `loss_weight` is the gradient that backward will pass
-/// for every token. It lets forward compute the gradients (and accumulate those of parameters)
-/// while the logits of a chunk exist. 0: not known; then all logits are kept. With a `part`,
-/// `valid_vocab` still counts ids of the whole vocabulary, and the gradient of x is a partial sum
-/// over ranks (Shoeybi et al. 2019, arXiv:1909.08053, §3). With `later`, the gradients of w and b
-/// are deferred to it, and the gradient of all logits is kept until then. `b` may be undefined;
-/// with a `part`, w has a row and b an entry for each of the rank's own ids.
+/// cross_entropy(linear(x, w, b), targets, valid_vocab, part, map) in chunks of tokens, so that the
+/// logits of all tokens never exist at the same time. `loss_weight` is the gradient that backward
+/// will pass for every token. It lets forward compute the gradients (and accumulate those of
+/// parameters) while the logits of a chunk exist. 0: not known; then all logits are kept. With a
+/// `part`, `valid_vocab` still counts ids of the whole vocabulary, and the gradient of x is a
+/// partial sum over ranks (Shoeybi et al. 2019, arXiv:1909.08053, §3). With `later`, the gradients
+/// of w and b are deferred to it, and the gradient of all logits is kept until then. `b` may be
+/// undefined; with a `part`, w has a row and b an entry for each of the rank's own ids.
 MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T,
                                    int64_t valid_vocab, float loss_weight,
                                    const VocabularyPart& part = {},

@@ -1,6 +1,7 @@
 // Softmax cross-entropy of one row of logits [n]: lse = log Σ exp(logit), loss = lse -
-// logit[target]. The logits are map.value(logits) (mtrain/kernel/logit_map.h). Columns >= `valid` are vocabulary padding and count as minus infinity. `loss` and
-// `lse` point to one float each. Stateless.
+// logit[target]. The logits are map.value(logits) (mtrain/kernel/logit_map.h). Columns >= `valid`
+// are vocabulary padding and count as minus infinity. `loss` and `lse` point to one float each.
+// Stateless.
 #pragma once
 #include <cmath>
 #include <limits>

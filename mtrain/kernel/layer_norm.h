@@ -21,8 +21,7 @@ MT_HD void layer_norm_row(Team team, const T* x, Weight w, const T* b, T* y, flo
     *rstd = r;
   });
   if (b)
-    team.each(
-        n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i) + to_float(b[i])); });
+    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i) + to_float(b[i])); });
   else
     team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i)); });
 }

@@ -37,6 +37,16 @@ MT_HD V erfcx(V t) {
   p = p * t + 0.2139364785519926f;
   return (p * t + 0.2144098739139595f) * t;
 }
+/// (tanh(x) - x) / x as a polynomial in z = x², for |x| <= 0.625 (minimax fit; tanh has a relative
+/// error of 8e-8). V: float or a vector of floats.
+template <class V>
+MT_HD V tanh_near_zero(V z) {
+  V p = z * -0.0057049705646932125f + 0.020639071241021156f;
+  p = p * z - 0.05373971164226532f;
+  p = p * z + 0.13331441581249237f;
+  return (p * z - 0.3333328068256378f) * z;
+}
+constexpr float kTanhNearZero = 0.625f;
 constexpr float kLn2High = 0.693145751953125f, kLn2Low = 1.428606765330187e-6f;
 }  // namespace detail
 
@@ -68,16 +78,11 @@ MT_HD float exp_nonpositive(float x) {
 /// 1 / (1 + e^-x); relative error below 4e-7.
 MT_HD float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
 
-/// tanh(x) within 4 ulp: an odd polynomial near 0, where the other formula cancels (Moshier 1989,
-/// Methods and Programs for Mathematical Functions).
+/// tanh(x); relative error below 3e-7.
 MT_HD float tanh_fast(float x) {
-  float s = x * x, size = std::fabs(x);
-  float p = -5.70498872745e-3f * s + 2.06390887954e-2f;
-  p = p * s - 5.37397155531e-2f;
-  p = p * s + 1.33314422036e-1f;
-  p = p * s - 3.33332819422e-1f;
-  float far = 1.0f - 2.0f / (1.0f + exp_fast(2.0f * size));
-  return size < 0.625f ? p * s * x + x : x < 0.0f ? -far : far;
+  float size = std::fabs(x), e = exp_nonpositive(-2.0f * size);
+  float near = x * detail::tanh_near_zero(x * x) + x, far = (1.0f - e) / (1.0f + e);
+  return size < detail::kTanhNearZero ? near : x < 0.0f ? -far : far;
 }
 
 /// The standard normal distribution at x.

@@ -17,6 +17,7 @@ struct AttentionOptions {
   bool causal = true;
   float init_std = 0.02f, out_init_std = 0.02f;
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
+  bool shared_input = false;        // as in Region
 };
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.

@@ -57,4 +57,8 @@ void AttentionVariants::bind(Fields& f) {
       .renamed_from({"attention_dropout"});
 }
 
+int64_t AttentionVariants::window_of(int64_t block) const {
+  return global_interval > 0 && (block + 1) % global_interval == 0 ? 0 : window;
+}
+
 }  // namespace mtrain

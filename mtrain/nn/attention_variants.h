@@ -17,6 +17,9 @@ struct MT_API AttentionVariants {
   std::optional<double> softmax_scale;
   double logit_cap = 0, dropout = 0;
   void bind(Fields& f);
+
+  /// Number of positions that a token of this block attends to; 0: all earlier ones.
+  int64_t window_of(int64_t block) const;
 };
 
 }  // namespace mtrain

@@ -8,7 +8,9 @@ namespace {
 /// A norm without weight has the placement of one whose weight is the same on every rank.
 ResultPlacement placed_norm(std::string_view op, const Tensor& x, const Tensor& weight) {
   if (weight.defined()) return ResultPlacement(op, x).with(PlacementRule::norm, weight);
-  return ResultPlacement(op, x).with(PlacementRule::pointwise).unsharded(1, "a norm is of whole rows");
+  return ResultPlacement(op, x)
+      .with(PlacementRule::pointwise)
+      .unsharded(1, "a norm is of whole rows");
 }
 
 struct RmsNorm {  // y = (w + offset) * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)

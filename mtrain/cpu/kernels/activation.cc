@@ -22,8 +22,7 @@ struct GeluTanh {
   /// s + x s (1 - s) d(2u)/dx.
   static MT_HD ValueAndSlope both(Vec x) {
     Vec square = x * x, s = sigmoid_of_exp2(x * (kLinear + kCubic * square));
-    return {x * s, s + (x * (s - s * s)) *
-                           (kGeluTwoC + (3.0f * kGeluCubic * kGeluTwoC) * square)};
+    return {x * s, s + (x * (s - s * s)) * (kGeluTwoC + (3.0f * kGeluCubic * kGeluTwoC) * square)};
   }
   static MT_HD Vec slope(Vec x) { return both(x).slope; }
 };

@@ -33,10 +33,9 @@ void cross_entropy_backward(Stream& stream, const CrossEntropyBackwardArgs& args
       for_blocks(
           cpu_stream(stream), args.rows, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
             for (int64_t r = begin; r < end; ++r)
-              cross_entropy_row_backward(SerialTeam{}, logits + r * args.cols, map,
-                                         args.targets[r], args.first_col, args.valid_cols,
-                                         args.cols, args.lse[r], args.d_loss[r],
-                                         d_logits + r * args.cols);
+              cross_entropy_row_backward(SerialTeam{}, logits + r * args.cols, map, args.targets[r],
+                                         args.first_col, args.valid_cols, args.cols, args.lse[r],
+                                         args.d_loss[r], d_logits + r * args.cols);
           });
     });
   });

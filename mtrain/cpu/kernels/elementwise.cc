@@ -45,9 +45,8 @@ void add(Stream& stream, const AddArgs& args) {
     auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
     auto y = static_cast<T*>(args.y);
     if (float factor = args.factor; factor != 1)
-      return each_element(stream, args.count, [=](int64_t i) {
-        y[i] = T(to_float(a[i]) + factor * to_float(b[i]));
-      });
+      return each_element(stream, args.count,
+                          [=](int64_t i) { y[i] = T(to_float(a[i]) + factor * to_float(b[i])); });
     each_element(stream, args.count, [=](int64_t i) { y[i] = T(to_float(a[i]) + to_float(b[i])); });
   });
 }

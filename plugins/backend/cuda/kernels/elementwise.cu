@@ -148,12 +148,14 @@ cudaError_t add(const Launch& launch, const AddArgs& a) {
     auto x = static_cast<const T*>(a.a), b = static_cast<const T*>(a.b);
     auto y = static_cast<T*>(a.y);
     if (!a.row)
-      return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y), Add<T>{x, b, y, a.factor});
+      return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y),
+                                    Add<T>{x, b, y, a.factor});
     return with_float_type(a.row_dtype, [&]<class R>(R) {
       constexpr int kN = std::min(kPack<T>, kPack<R>);
       bool vector = a.cols % kN == 0 && aligned(16, x, b, y, a.row);
-      return each_element<kN>(launch, a.count, vector,
-                              AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols, a.factor});
+      return each_element<kN>(
+          launch, a.count, vector,
+          AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols, a.factor});
     });
   });
 }

@@ -1,6 +1,6 @@
 #include "column_sums.cuh"
-#include "mtrain/kernel/rms_norm.h"
 #include "mtrain/kernel/norm_weight.h"
+#include "mtrain/kernel/rms_norm.h"
 #include "rows.cuh"
 
 namespace mtrain::cuda {
@@ -17,9 +17,8 @@ struct Forward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
-    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
-      rms_norm_row(team, in[0], w, out, a.rstd + row, a.cols, a.eps);
-    });
+    with_weight(static_cast<const T*>(a.w), a.offset,
+                [&](auto w) { rms_norm_row(team, in[0], w, out, a.rstd + row, a.cols, a.eps); });
   }
 };
 

@@ -82,11 +82,10 @@ cudaError_t rope(const Launch& launch, const RopeArgs& a) {
   if (pairs <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
     constexpr int kN = kPack<T>;
-    bool vector = (a.interleaved ? a.rotary_dim : half) % kN == 0 && a.row_stride % kN == 0 && a.group_stride % kN == 0 &&
-                  a.head_dim % kN == 0 && aligned(16, a.x);
+    bool vector = (a.interleaved ? a.rotary_dim : half) % kN == 0 && a.row_stride % kN == 0 &&
+                  a.group_stride % kN == 0 && a.head_dim % kN == 0 && aligned(16, a.x);
     if (a.interleaved && vector)
-      rotate_adjacent<T, kN>
-          <<<blocks_for(launch, 2 * pairs / kN), 256, 0, launch.stream>>>(a);
+      rotate_adjacent<T, kN><<<blocks_for(launch, 2 * pairs / kN), 256, 0, launch.stream>>>(a);
     else if (a.interleaved)
       rotate_adjacent<T, 2><<<blocks_for(launch, pairs), 256, 0, launch.stream>>>(a);
     else if (vector)
