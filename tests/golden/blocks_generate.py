@@ -68,7 +68,7 @@ def llama_like(weights, names, groups, mlp=GATED, last="model.norm"):
 
 
 def neox(weights):
-    out = {"embed.weight": weights["gpt_neox.embed_in.weight"], "head.weight": weights["embed_out.weight"]}
+    out = {"embed.weight": weights["gpt_neox.embed_in.weight"], "head.weight": weights["lm_head.weight"]}
     for kind in ("weight", "bias"):
         out["norm." + kind] = weights["gpt_neox.final_layer_norm." + kind]
     pairs = [
