@@ -71,7 +71,7 @@ class MT_API Decoder : public Model {
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
   double head_products() const;
-  /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head
+  /// Llama's Hugging Face names for the parameters of Llama's TransformerBlock: embed, norm, head
   /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each
   /// block: (block, our prefix, their prefix, list).
   using AddBlockNames = std::function<void(int64_t, const std::string&, const std::string&,
