@@ -244,6 +244,40 @@ TEST_CASE("transformer block: two ranks compute what one computes") {
   }
 }
 
+struct NoModel final : Decoder {
+  using Decoder::Decoder;
+  double flops_per_token(int64_t) const override { return 0; }
+};
+
+TEST_CASE("decoder: blocks with a window have rotary positions of their own") {
+  DecoderSettings c = settings_of(kVariants[0]);
+  c.layers = 4, c.attention.window = 3, c.attention.global_interval = 2;
+  c.rope.theta = 50, c.rope.scaling = "linear", c.rope.factor = 4;
+  auto tables = [&] {
+    Fixture lab{1};
+    ParamList list;
+    BuildSettings settings{.ctx = lab.context(), .parameters = list};
+    std::vector<Values> sines;
+    NoModel model(c,
+                  {.scope = Scope(settings), .vocab_size = 8, .valid_vocab = 8, .max_positions = 2},
+                  [&](const Scope&, int64_t, const RopeTable& rope) {
+                    sines.push_back(values_of(rope.sin));
+                    return std::unique_ptr<DecoderBlock>();
+                  });
+    return sines;
+  };
+  std::vector<Values> same = tables();
+  CHECK(same[0] == same[1]);
+  c.rope.local_theta = 20;
+  std::vector<Values> own = tables();
+  REQUIRE(own.size() == 4);
+  for (size_t i : {0, 2})  // windows; rows of positions 0 and 1, three pairs of a head of six
+    for (size_t k = 0; k < 3; ++k)
+      CHECK(own[i][3 + k] ==
+            doctest::Approx(std::sin(std::pow(20.0, -static_cast<double>(k) / 3))));
+  for (size_t i : {1, 3}) CHECK(own[i] == same[i]);
+}
+
 TEST_CASE("block settings: those that contradict each other are refused") {
   auto refused = [](void (*change)(DecoderSettings&)) {
     DecoderSettings c;
