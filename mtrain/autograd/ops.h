@@ -21,12 +21,17 @@ MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N =
 /// y[T,D]: y[t] = table[ids[t] - first_row]. ids int32 [T] must be valid rows of the whole table;
 /// `table` holds its rows from `first_row` on. y is 0 for ids of other rows.
 MT_API Tensor embedding(const Tensor& table_VD, const Tensor& ids_T, int64_t first_row = 0);
-/// y = w * x / sqrt(mean(x²) + eps) per token.
-MT_API Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps);
-/// y = w * (x - mean) / sqrt(var + eps) + b per token; `b` may be undefined.
-MT_API Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps);
+/// y = (w + offset) * x / sqrt(mean(x²) + eps) per token. An undefined `w` is 0, so that offset 1
+/// gives a norm without weight.
+MT_API Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps, float offset = 0);
+/// y = (w + offset) * (x - mean) / sqrt(var + eps) + b per token; `w` as above; `b` may be
+/// undefined.
+MT_API Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps,
+                         float offset = 0);
 /// y = a + b, element by element; equal shapes.
 MT_API Tensor add(const Tensor& a, const Tensor& b);
+/// y = a + factor * b, element by element, rounded once; equal shapes.
+MT_API Tensor add_scaled(const Tensor& a, const Tensor& b, float factor);
 /// y[T,N] = x[T,N] + b[N] + residual[T,N], rounded once; `b` or `residual` may be undefined.
 MT_API Tensor add_bias(const Tensor& x_TN, const Tensor& b_N, const Tensor& residual_TN = {});
 /// y = a * b, element by element.
@@ -37,6 +42,13 @@ MT_API Tensor scale(const Tensor& x, float factor);
 MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x), element by element.
 MT_API Tensor gelu(const Tensor& x, GeluKind kind);
+/// y = gelu(gate) * up.
+MT_API Tensor gelu_mul(const Tensor& gate_TF, const Tensor& up_TF, GeluKind kind);
+/// y = max(x, 0) or its square, element by element.
+MT_API Tensor relu(const Tensor& x, ReluKind kind);
+/// y = map(x), element by element: the logits of a head for uses other than the loss, which takes
+/// the map itself.
+MT_API Tensor map_logits(const Tensor& x_TV, const LogitMap& map);
 /// y = dropout(x) with probability p while training. The mask depends only on seed, name, step and
 /// global token index; ExecutionContext::first_token and ExecutionContext::own_tokens give the
 /// indices of the rows of the residual stream.
@@ -51,9 +63,12 @@ struct HeadLayout {
   int64_t width() const { return groups * group_stride(); }
 };
 
-/// Cosines and sines [max_position, rotary_dim/2] in float.
+/// Cosines and sines [max_position, rotary_dim/2] in float. The first rotary_dim elements of a head
+/// are rotated, in pairs (i, i + rotary_dim/2) (half-split, as in GPT-NeoX and Hugging Face's
+/// Llama), or (2i, 2i + 1) if `interleaved`.
 struct RopeTable {
   Tensor cos, sin;
+  bool interleaved = false;
 };
 
 /// Boundaries of the sequences of a folded batch: sequence s holds tokens [cu_seqlens[s],
@@ -61,8 +76,7 @@ struct RopeTable {
 using SequenceBounds = std::shared_ptr<const std::vector<int32_t>>;
 
 /// Rotates query and key heads of qkv [T, layout.width()] by the position of their token, int32
-/// positions_T. The pairs are elements (i, i + rotary_dim/2) of a head (half-split, as in GPT-NeoX
-/// and Hugging Face's Llama). Takes over the tensor and rotates it in place.
+/// positions_T. Takes over the tensor and rotates it in place.
 MT_API Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
                    const Tensor& positions_T);
 /// How attention turns the products of queries and keys into weights of values.
@@ -97,26 +111,26 @@ struct VocabularyPart {
 /// Loss per token, float [T]: -log softmax(logits)[target]; 0 where target < 0. Columns >=
 /// `valid_vocab` are padding. Takes over the logits: backward writes their gradient in place. With
 /// a `part`, the logits cover only its ids, and `valid_vocab` still counts ids of the whole
-/// vocabulary.
+/// vocabulary. With a `map`, the loss is that of map(logits).
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab,
-                            const VocabularyPart& part);
+                            const VocabularyPart& part, const LogitMap& map = {});
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
 
-/// cross_entropy(linear(x, w, b), targets, valid_vocab) in chunks of tokens, so that the logits of
-/// all tokens never exist at the same time. `loss_weight` is the gradient that backward will pass
-/// for every token. It lets forward compute the gradients (and accumulate those of parameters)
-/// while the logits of a chunk exist. 0: not known; then all logits are kept, and also if w is the
-/// result of an op. With a `part`, `valid_vocab` still counts ids of the whole vocabulary, and the
-/// gradient of x is a partial sum over ranks (Shoeybi et al. 2019, arXiv:1909.08053, §3). With
-/// `later`, the gradients of w and b are deferred to it, and the gradient of all logits is kept
-/// until then. `b` may be undefined; with a `part`, w has a row and b an entry for each of the
-/// rank's own ids.
+/// cross_entropy(linear(x, w, b), targets, valid_vocab, part, map) in chunks of tokens, so that the
+/// logits of all tokens never exist at the same time. `loss_weight` is the gradient that backward
+/// will pass for every token. It lets forward compute the gradients (and accumulate those of
+/// parameters) while the logits of a chunk exist. 0: not known; then all logits are kept, and also
+/// if w is the result of an op. With a `part`, `valid_vocab` still counts ids of the whole
+/// vocabulary, and the gradient of x is a partial sum over ranks (Shoeybi et al. 2019,
+/// arXiv:1909.08053, §3). With `later`, the gradients of w and b are deferred to it, and the
+/// gradient of all logits is kept until then. `b` may be undefined; with a `part`, w has a row and
+/// b an entry for each of the rank's own ids.
 MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T,
                                    int64_t valid_vocab, float loss_weight,
                                    const VocabularyPart& part = {},
                                    DeferredGradients* later = nullptr,
                                    const QuantizedProducts* quantized = nullptr,
-                                   const Tensor& b_V = {});
+                                   const Tensor& b_V = {}, const LogitMap& map = {});
 
 /// Releases the memory of the intermediate result `discarded` and returns `y`, which was computed
 /// from it. Before backward reaches the op of `y`, the op that produced `discarded` computes it

@@ -36,7 +36,8 @@ constexpr ForeignChoice kForeignChoices[] = {
     {"warmupstabledecay", "wsd", "transformers"}, {"inversesquareroot", "inverse_sqrt", "Megatron-LM"}, {"rsqrt", "inverse_sqrt", "JAX"},
     // activations, tokenizers, datasets
     {"gelupytorchtanh", "gelu_new", "transformers"}, {"gelutanh", "gelu_new", "PyTorch"}, {"gelufast", "gelu_new", "transformers"},
-    {"gelupython", "gelu", "transformers"}, {"gelunone", "gelu", "PyTorch"},
+    {"gelupython", "gelu", "transformers"}, {"gelunone", "gelu", "PyTorch"}, {"relu2", "squared_relu", "transformers"},
+    {"swish", "silu", "transformers"}, {"rmsnorm", "rms", "Megatron-LM"}, {"layernorm", "layer", "Megatron-LM"},
     {"huggingface", "hf", "Hugging Face"}, {"huggingfacetokenizer", "hf", "Megatron-LM"}, {"autotokenizer", "hf", "transformers"},
     {"gpt2bpetokenizer", "gpt2_bpe", "Megatron-LM"}, {"sentencepiecetokenizer", "sentencepiece", "Megatron-LM"},
     {"nulltokenizer", "null", "Megatron-LM"}, {"tiktokentokenizer", "tiktoken", "Megatron-LM"},

@@ -1,6 +1,6 @@
 // LayerNorm of one row [n]: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the
-// biased variance (Ba et al. 2016, arXiv:1607.06450). `y` may alias `x`, `dx` may alias `dy`.
-// Stateless.
+// biased variance (Ba et al. 2016, arXiv:1607.06450). `w` is a function of the index
+// (mtrain/kernel/norm_weight.h). `y` may alias `x`, `dx` may alias `dy`. Stateless.
 #pragma once
 #include <cmath>
 
@@ -10,8 +10,8 @@
 namespace mtrain {
 
 /// `b` may be null. The variance uses a second pass, so that a large mean causes no cancellation.
-template <class Team, class T>
-MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean,
+template <class Team, class T, class Weight>
+MT_HD void layer_norm_row(Team team, const T* x, Weight w, const T* b, T* y, float* mean,
                           float* rstd, int64_t n, float eps) {
   float m = team.sum(n, [&](int64_t i) { return to_float(x[i]); }) / static_cast<float>(n);
   float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i]) - m); });
@@ -21,19 +21,17 @@ MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, f
     *rstd = r;
   });
   if (b)
-    team.each(n, [&](int64_t i) {
-      y[i] = T((to_float(x[i]) - m) * r * to_float(w[i]) + to_float(b[i]));
-    });
+    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i) + to_float(b[i])); });
   else
-    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * to_float(w[i])); });
+    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i)); });
 }
 
 /// dx (+)= rstd * (g - mean(g) - xhat * mean(g*xhat)), g = dy*w, xhat = (x - mean)*rstd.
-template <class Team, class T>
-MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean,
+template <class Team, class T, class Weight>
+MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, Weight w, float mean,
                                    float rstd, T* dx, int64_t n, bool accumulate) {
   auto xhat = [&](int64_t i) { return (to_float(x[i]) - mean) * rstd; };
-  auto g = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]); };
+  auto g = [&](int64_t i) { return to_float(dy[i]) * w(i); };
   Pair s = team.sum2(n, [&](int64_t i) { return Pair{g(i), g(i) * xhat(i)}; });
   float g_mean = s.first / static_cast<float>(n), gx_mean = s.second / static_cast<float>(n);
   auto at = [&](int64_t i) { return rstd * (g(i) - g_mean - xhat(i) * gx_mean); };

@@ -80,10 +80,9 @@ MT_HD float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
 
 /// tanh(x); relative error below 3e-7.
 MT_HD float tanh_fast(float x) {
-  float a = std::fabs(x);
-  if (a < detail::kTanhNearZero) return x * detail::tanh_near_zero(x * x) + x;
-  float e = exp_nonpositive(-2.0f * a);
-  return std::copysign((1.0f - e) / (1.0f + e), x);
+  float size = std::fabs(x), e = exp_nonpositive(-2.0f * size);
+  float near = x * detail::tanh_near_zero(x * x) + x, far = (1.0f - e) / (1.0f + e);
+  return size < detail::kTanhNearZero ? near : x < 0.0f ? -far : far;
 }
 
 /// The standard normal distribution at x.

@@ -1,5 +1,6 @@
 // RMSNorm of one row [n]: y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps) (Zhang & Sennrich 2019,
-// arXiv:1910.07467). `y` may alias `x`, `dx` may alias `dy`. Stateless.
+// arXiv:1910.07467). `w` is a function of the index (mtrain/kernel/norm_weight.h). `y` may alias
+// `x`, `dx` may alias `dy`. Stateless.
 #pragma once
 #include <cmath>
 
@@ -8,23 +9,21 @@
 
 namespace mtrain {
 
-template <class Team, class T>
-MT_HD void rms_norm_row(Team team, const T* x, const T* w, T* y, float* rstd, int64_t n,
-                        float eps) {
+template <class Team, class T, class Weight>
+MT_HD void rms_norm_row(Team team, const T* x, Weight w, T* y, float* rstd, int64_t n, float eps) {
   float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i])); });
   float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
   team.once([&] { *rstd = r; });
-  team.each(n, [&](int64_t i) { y[i] = T(to_float(x[i]) * r * to_float(w[i])); });
+  team.each(n, [&](int64_t i) { y[i] = T(to_float(x[i]) * r * w(i)); });
 }
 
 /// dx (+)= rstd * (dy*w - x * rstd² * mean(dy*w*x)).
-template <class Team, class T>
-MT_HD void rms_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float rstd, T* dx,
+template <class Team, class T, class Weight>
+MT_HD void rms_norm_row_backward(Team team, const T* dy, const T* x, Weight w, float rstd, T* dx,
                                  int64_t n, bool accumulate) {
-  float s =
-      team.sum(n, [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]) * to_float(x[i]); });
+  float s = team.sum(n, [&](int64_t i) { return to_float(dy[i]) * w(i) * to_float(x[i]); });
   float c = s / static_cast<float>(n) * rstd * rstd * rstd;
-  auto at = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]) * rstd - to_float(x[i]) * c; };
+  auto at = [&](int64_t i) { return to_float(dy[i]) * w(i) * rstd - to_float(x[i]) * c; };
   if (accumulate)
     team.each(n, [&](int64_t i) { dx[i] = T(to_float(dx[i]) + at(i)); });
   else

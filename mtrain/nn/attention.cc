@@ -24,7 +24,7 @@ Dim all_heads(const HeadLayout& whole, const HeadShard& shard) {
 
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
     : options_(options),
-      region_(scope),
+      region_(scope, options.shared_input),
       plan_(&scope.blocks()),
       heads_(shard_heads(options.layout, scope.parallel().tp)),
       context_{scope.parallel().cp, scope.parallel().cp_near},

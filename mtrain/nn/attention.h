@@ -31,6 +31,7 @@ struct AttentionOptions {
   float scale = 0;                  // 0: 1 / sqrt(head_dim)
   float cap = 0, dropout = 0;
   AttentionSinks sinks = AttentionSinks::none;
+  bool shared_input = false;  // as in Region
 };
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.

@@ -42,7 +42,7 @@ void DecoderSettings::bind(Fields& f) {
       .resume(impossible)
       .fact(Fact::head_dim)
       .renamed_from({"kv_channels"});
-  f("norm_eps", norm_eps, "epsilon of RMSNorm, added to the mean square")
+  f("norm_eps", norm_eps, "epsilon of norms, added to the mean square or the variance")
       .exclusive_min(0)
       .renamed_from({"rms_norm_eps", "layernorm_epsilon"});
   f("init_std", init_std, "standard deviation of weight initialization")
@@ -52,6 +52,7 @@ void DecoderSettings::bind(Fields& f) {
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
+  block.bind(f);
   f.section("rope", rope);
   f.section("attention", attention);
 }
@@ -80,38 +81,60 @@ AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int6
           .sinks = sinks};
 }
 
+RopeConfig DecoderSettings::rope_of(int64_t index) const {
+  return attention.window_of(index) > 0 ? rope.local() : rope;
+}
+
 float DecoderSettings::out_std() const {
   return static_cast<float>(init_std / std::sqrt(2.0 * static_cast<double>(layers)));
 }
 
 void DecoderSettings::check() const {
-  HeadLayout h = head_layout();
-  MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
-                "rotary embeddings rotate pairs of dimensions: choose an even head dim");
+  rope.check(head_layout().head_dim);
+  block.check();
   attention.check(layers);
 }
 
 DecoderBlock::~DecoderBlock() = default;
 
+namespace {
+
+/// A bias of the head next to the tied table with which it is used, if that is on this rank, so
+/// that both are gathered together.
+void add_head_bias(const Scope& scope, const StageRange& stage, const Dim& vocab) {
+  if (stage.first && !active_axis(scope.parallel().embedding_group))
+    (scope / "head").param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
+}
+
+}  // namespace
+
 Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const MakeBlock& make)
     : settings_(c), context_(context) {
   const Scope& s = context.scope;
   c.check();
-  rope_ = make_rope_table(s.context(), c.rope, context.max_positions, c.head_layout().head_dim);
+  const int64_t head_dim = c.head_layout().head_dim, positions = context.max_positions;
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
+  embedding_factor_ = c.block.embedding_factor(c.hidden_size, s.dtype());
   Parameter* table = c.tie_embeddings
                          ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
                          : nullptr;
+  if (table && c.block.head_bias) add_head_bias(s, context.stage, vocab);
   auto [begin, end] = context.stage.layers(c.layers);
-  for (int64_t i = begin; i < end; ++i) blocks_.push_back(make(s / "layers" / i, i, rope_));
+  for (int64_t i = begin; i < end; ++i) {
+    RopeTable& rope = c.attention.window_of(i) > 0 && c.rope.local_theta > 0 ? local_rope_ : rope_;
+    if (!rope.cos.defined()) rope = make_rope_table(s.context(), c.rope_of(i), positions, head_dim);
+    blocks_.push_back(make(s / "layers" / i, i, rope));
+  }
   if (!context.stage.last) return;
-  norm_.emplace(s / "norm", Norm::Kind::rms, c.embed(), c.eps());
-  head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
+  norm_.emplace(s / "norm", c.block.norm_options(c.eps()), c.embed());
+  head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std(),
+                c.block.head_bias, c.block.logits());
 }
 
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
   if (embed_) x_TD = (*embed_)(input.tokens_T);
+  if (embed_ && embedding_factor_ != 1) x_TD = scale(x_TD, embedding_factor_);
   int64_t first = context_.stage.layers(settings_.layers).first;
   auto block = [this, first, input](int64_t i, const Tensor& x) {
     return (*blocks_[static_cast<size_t>(i - first)])(x, input);
@@ -131,6 +154,11 @@ double Decoder::attention_products(int64_t seq_length, int64_t block) const {
   double core = heads * (window > 0 ? window * (2 - window / tokens) : tokens);
   double gate = settings_.attention.output_gate ? heads * d : 0;
   return d * static_cast<double>(h.width()) + heads * d + gate + core;
+}
+
+double Decoder::mlp_products(int64_t width) const {
+  return static_cast<double>(settings_.block.mlp_matrices() * settings_.hidden_size) *
+         static_cast<double>(width);
 }
 
 double Decoder::head_products() const {

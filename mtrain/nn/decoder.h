@@ -1,7 +1,7 @@
 // Decoder: the common parts of Llama-like models: the embedding, the blocks of a pipeline stage
-// with their recomputation and offloading, the final norm and the output head. Each model family
-// implements only its block. The caller owns it; for the rank's own thread. Dimensions: T tokens
-// (batch folded in), D embed, V vocab.
+// with their recomputation and offloading, the final norm and the output head. A model plugin says
+// only how a block is made (TransformerBlock has the usual variants). The caller owns it; for the
+// rank's own thread. Dimensions: T tokens (batch folded in), D embed, V vocab.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "mtrain/config/fields.h"
 #include "mtrain/nn/attention.h"
 #include "mtrain/nn/attention_variants.h"
+#include "mtrain/nn/block_settings.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/rope_table.h"
 
@@ -25,11 +26,14 @@ struct MT_API DecoderSettings {
   bool tie_embeddings = false;
   RopeConfig rope;
   AttentionVariants attention;
+  BlockSettings block;
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
   /// The attention of a block. `rope` must outlive the layer.
   AttentionOptions attention_options(const RopeTable& rope, int64_t block) const;
+  /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
+  RopeConfig rope_of(int64_t index) const;
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
@@ -37,8 +41,8 @@ struct MT_API DecoderSettings {
   /// The init_std of projections into the residual stream: smaller, so that its variance does not
   /// grow with depth (GPT-2, §2.3).
   float out_std() const;
-  /// Throws Error(config) if the head dim is odd, and what layout_of_heads() and
-  /// AttentionVariants::check() throw.
+  /// Throws Error(config) for settings that contradict each other, and what layout_of_heads()
+  /// throws.
   void check() const;
 };
 
@@ -52,7 +56,7 @@ class MT_API DecoderBlock {
 
 class MT_API Decoder : public Model {
  public:
-  /// Creates block `index` in `scope`.
+  /// Creates block `index` in `scope`, with the rotary positions of this block.
   using MakeBlock = std::function<std::unique_ptr<DecoderBlock>(const Scope& scope, int64_t index,
                                                                 const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
@@ -63,8 +67,10 @@ class MT_API Decoder : public Model {
   /// Multiply-adds of one token in forward: in the attention of one block, projections included and
   /// with the scores that the causal mask and the block's window leave; and in the head.
   double attention_products(int64_t seq_length, int64_t block) const;
+  /// The same in an MLP of `width`, in all of its matrices.
+  double mlp_products(int64_t width) const;
   double head_products() const;
-  /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head
+  /// Llama's Hugging Face names for the parameters of Llama's TransformerBlock: embed, norm, head
   /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each
   /// block: (block, our prefix, their prefix, list).
   using AddBlockNames = std::function<void(int64_t, const std::string&, const std::string&,
@@ -80,7 +86,8 @@ class MT_API Decoder : public Model {
  private:
   DecoderSettings settings_;
   ModelContext context_;
-  RopeTable rope_;
+  RopeTable rope_, local_rope_;  // of blocks without and with a window
+  float embedding_factor_ = 1;
   std::optional<Embedding> embed_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;

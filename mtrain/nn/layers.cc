@@ -33,16 +33,28 @@ Tensor Embedding::operator()(const Tensor& ids) const {
                   : embedding(weight.use(), region_.own_tokens(ids));
 }
 
-Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
-    : weight_(scope.param("weight", {embed}, Init::ones(), false, ParamRole::norm)),
-      bias_(kind == Kind::layer
-                ? &scope.param("bias", {embed}, Init::zeros(), false, ParamRole::norm)
-                : nullptr),
-      eps_(eps) {}
+namespace {
+Parameter* norm_parameter(const Scope& scope, std::string_view name, bool there, const Dim& embed,
+                          const Init& init) {
+  return there ? &scope.param(name, {embed}, init, false, ParamRole::norm) : nullptr;
+}
+}  // namespace
+
+Norm::Norm(const Scope& scope, const NormOptions& options, const Dim& embed)
+    : kind_(options.kind),
+      weight_(norm_parameter(scope, "weight", options.weight, embed,
+                             options.zero_centered ? Init::zeros() : Init::ones())),
+      bias_(norm_parameter(scope, "bias", options.bias, embed, Init::zeros())),
+      eps_(options.eps),
+      offset_(options.weight && !options.zero_centered ? 0 : 1) {}
+
+Norm::Norm(const Scope& scope, Kind kind, const Dim& embed, float eps)
+    : Norm(scope, {.kind = kind, .eps = eps, .bias = kind == Kind::layer}, embed) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
-  return bias_ ? layer_norm(x, weight_.use(), bias_->use(), eps_)
-               : rms_norm(x, weight_.use(), eps_);
+  Tensor w = weight_ ? weight_->use() : Tensor();
+  if (kind_ == Kind::rms) return rms_norm(x, w, eps_, offset_);
+  return layer_norm(x, w, bias_ ? bias_->use() : Tensor(), eps_, offset_);
 }
 
 Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
@@ -74,7 +86,7 @@ Parameter* head_bias(const Scope& scope, const Dim& vocab) {
 }  // namespace
 
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
-               float init_std, bool bias)
+               float init_std, bool bias, const LogitMap& map)
     : region_(scope),
       weight_(tied ? *tied
                    : scope.param("weight", {vocab, embed}, Init::normal(init_std), true,
@@ -82,17 +94,18 @@ LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Pa
       bias_(bias ? head_bias(scope, vocab) : nullptr),
       quantized_(scope.quantized_products(weight_, true)),
       valid_vocab_(valid_vocab),
-      part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)) {}
+      part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)),
+      map_(map) {}
 
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor own = region_.enter(x), bias = bias_ ? bias_->use() : Tensor();
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join,
              "logits of a sharded vocabulary: each rank has only the logits of its own ids");
-    return linear(own, weight_.use(), bias, {}, quantized_);
+    return map_logits(linear(own, weight_.use(), bias, {}, quantized_), map_);
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,
-                              part_, input.head_gradients, quantized_, bias);
+                              part_, input.head_gradients, quantized_, bias, map_);
 }
 
 }  // namespace mtrain

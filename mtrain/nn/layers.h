@@ -51,17 +51,28 @@ class MT_API Embedding {
   int64_t first_row_;
 };
 
-/// RMSNorm, or LayerNorm with bias.
+struct NormOptions;
+
+/// RMSNorm or LayerNorm.
 class MT_API Norm {
  public:
   enum class Kind : uint8_t { rms, layer };
-  Norm(const Scope& scope, Kind kind, Dim embed, float eps);
+  Norm(const Scope& scope, const NormOptions& options, const Dim& embed);
+  /// With a weight; LayerNorm has a bias, too.
+  Norm(const Scope& scope, Kind kind, const Dim& embed, float eps);
   Tensor operator()(const Tensor& x_TD) const;
 
  private:
-  Parameter& weight_;
-  Parameter* bias_;
-  float eps_;
+  Kind kind_;
+  Parameter *weight_, *bias_;  // null: none
+  float eps_, offset_;         // the result is multiplied by weight + offset
+};
+
+struct NormOptions {
+  Norm::Kind kind = Norm::Kind::rms;
+  float eps = 1e-5f;
+  bool weight = true, bias = false;
+  bool zero_centered = false;  // the factor is 1 + weight
 };
 
 /// The embedding's table for a tied output head; null on a stage that has neither. If embedding and
@@ -74,11 +85,12 @@ MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim ro
 
 /// The output head: returns the loss per token if the input has targets, otherwise logits, which
 /// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding's table; null:
-/// the head has its own matrix. A bias is sharded like the vocabulary.
+/// the head has its own matrix. A bias is sharded like the vocabulary. The logits are those of the
+/// product, after `map`.
 class MT_API LmHead {
  public:
   LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
-         float init_std, bool bias = false);
+         float init_std, bool bias = false, const LogitMap& map = {});
   Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
 
  private:
@@ -88,6 +100,7 @@ class MT_API LmHead {
   const QuantizedProducts* quantized_;
   int64_t valid_vocab_;
   VocabularyPart part_;
+  LogitMap map_;
 };
 
 }  // namespace mtrain

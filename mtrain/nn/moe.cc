@@ -54,8 +54,10 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       quantized_down_((s / "experts" / "down").quantized_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
-    shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std,
-                    options.out_init_std);
+    shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn},
+                    MlpOptions{.init_std = options.init_std,
+                               .out_init_std = options.out_init_std,
+                               .activation = options.activation});
   if (options.shared_gate)
     shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed},
                             Init::normal(options.init_std), true, ParamRole::router);
@@ -118,10 +120,12 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 Tensor Moe::experts(const Tensor& x, const ExpertDispatch& dispatch) const {
   const RowCounts& rows = dispatch.rows();
   const auto& later = dispatch.deferred_gradients();
-  Tensor gate = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
+  Tensor open = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
          up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
-  auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
-  Tensor inner = plan_->run(RecomputePart::moe_act, act, gate, up);
+  auto act = [kind = options_.activation](const Tensor& a, const Tensor& b) {
+    return gate(kind, a, b);
+  };
+  Tensor inner = plan_->run(RecomputePart::moe_act, act, open, up);
   return grouped_linear(inner, down_.use(), rows, later, quantized_down_);
 }
 

@@ -30,13 +30,14 @@ struct MoeOptions {
                       // `bias_update_rate` toward equal load
   double bias_update_rate = 1e-3;
   float init_std = 0.02f, out_init_std = 0.02f;
+  Activation activation = Activation::silu;  // of the gates
 };
 
-/// y = residual + Σ_k w_k · down_k(silu(gate_k(x)) · up_k(x)) over the chosen experts, and the
-/// shared expert's output. Without a capacity, no token is dropped. Experts are sharded over ep,
-/// and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp), so
-/// that each rank dispatches different tokens; otherwise the constructor throws Error(config). So
-/// it does if ep does not divide the number of experts, and for a balancing term over sequences
+/// y = residual + Σ_k w_k · down_k(activation(gate_k(x)) · up_k(x)) over the chosen experts, and
+/// the shared expert's output. Without a capacity, no token is dropped. Experts are sharded over
+/// ep, and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp),
+/// so that each rank dispatches different tokens; otherwise the constructor throws Error(config).
+/// So it does if ep does not divide the number of experts, and for a balancing term over sequences
 /// with dynamic context parallelism.
 class MT_API Moe {
  public:
@@ -77,7 +78,7 @@ class MT_API Moe {
   Parameter &router_, &gate_, &up_, &down_;
   const QuantizedProducts *quantized_gate_, *quantized_up_,
       *quantized_down_;  // null: products of experts are in the weights' type
-  std::optional<GatedMlp> shared_;
+  std::optional<Mlp> shared_;
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<RouterRecord> record_;  // the tape points to it
   StateBuffer* bias_ = nullptr;           // [E]; null: the router has none

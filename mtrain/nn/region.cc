@@ -36,6 +36,7 @@ void Region::project(const Tensor& normed, std::span<const LinearWeights> layers
   if (!plan_->recomputes(RecomputePart::layernorm)) return;
   // The tensor whose op can recompute it: the norm's result, unless gathering copied it.
   const bool copied = normed.storage() != products.whole_TD.storage();
+  if (shared_input_ && !copied) return;
   y.back() = discard_until_backward(y.back(), copied ? products.whole_TD : normed);
 }
 

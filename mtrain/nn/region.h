@@ -13,7 +13,10 @@ namespace mtrain {
 
 class MT_API Region {
  public:
-  explicit Region(const Scope& scope) : parallel_(&scope.parallel()), plan_(&scope.blocks()) {}
+  /// `shared_input`: others read the input of project() after the call, so that it keeps its
+  /// memory.
+  explicit Region(const Scope& scope, bool shared_input = false)
+      : parallel_(&scope.parallel()), plan_(&scope.blocks()), shared_input_(shared_input) {}
 
   /// Whether activations are sharded.
   bool sharded() const { return active_axis(parallel_->tp) != nullptr; }
@@ -30,7 +33,7 @@ class MT_API Region {
   /// transfer; low-precision products wait for all rows, because their scales depend on all rows.
   /// With model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy,
   /// is released until backward, which recomputes the norm. Therefore only this call may read the
-  /// result of a norm on the tape, except for ops before this call.
+  /// result of a norm on the tape, except for ops before this call, and unless the input is shared.
   template <size_t N>
   std::array<Tensor, N> project(const Tensor& normed_TD, const LinearWeights (&layers)[N]) const {
     std::array<Tensor, N> y_TN;
@@ -50,6 +53,7 @@ class MT_API Region {
   }
   const ParallelContext* parallel_;
   const BlockPlan* plan_;
+  bool shared_input_;
 };
 
 }  // namespace mtrain

@@ -42,34 +42,36 @@ struct GemmArgs {
   const float* scale_b = nullptr;
 };
 
-/// y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps), per row of x [rows, cols]; w [cols] (Zhang &
-/// Sennrich 2019, arXiv:1910.07467).
+/// y = (w + offset) * x * rstd, rstd = 1/sqrt(mean(x²) + eps), per row of x [rows, cols]; w [cols]
+/// (Zhang & Sennrich 2019, arXiv:1910.07467). The sum w + offset is in float.
 struct RmsNormArgs {
   const void* x;
-  const void* w;
+  const void* w;  // may be null: 0
   void* y;
   float* rstd;  // [rows]
   int64_t rows, cols;
   float eps;
   DType dtype;
+  float offset = 0;
 };
 struct RmsNormBackwardArgs {
   const void* dy;
   const void* x;
-  const void* w;
+  const void* w;  // may be null: 0
   const float* rstd;
   void* dx;   // may be null: not needed
   float* dw;  // [cols], may be null
   int64_t rows, cols;
   bool accumulate_dx, accumulate_dw;
   DType dtype;
+  float offset = 0;
 };
 
-/// y = w * (x - mean) * rstd + b per row of x [rows, cols]; w and b [cols], mean and rstd [rows]
-/// (Ba et al. 2016, arXiv:1607.06450).
+/// y = (w + offset) * (x - mean) * rstd + b per row of x [rows, cols]; w and b [cols], mean and
+/// rstd [rows] (Ba et al. 2016, arXiv:1607.06450).
 struct LayerNormArgs {
   const void* x;
-  const void* w;
+  const void* w;  // may be null: 0
   const void* b;  // may be null
   void* y;
   float* mean;
@@ -77,11 +79,12 @@ struct LayerNormArgs {
   int64_t rows, cols;
   float eps;
   DType dtype;
+  float offset = 0;
 };
 struct LayerNormBackwardArgs {
   const void* dy;
   const void* x;
-  const void* w;
+  const void* w;  // may be null: 0
   const float* mean;
   const float* rstd;
   void* dx;   // may be null
@@ -90,12 +93,14 @@ struct LayerNormBackwardArgs {
   int64_t rows, cols;
   bool accumulate_dx, accumulate_dw, accumulate_db;
   DType dtype;
+  float offset = 0;
 };
 
-/// Rotates pairs (i, i + rotary_dim/2) of each head by the angle of the token's position, in place
-/// (Su et al. 2021, arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Rotates
-/// heads 0 … heads_per_group-1 of each group: head j of group g starts at x + t*row_stride +
-/// g*group_stride + j*head_dim. `inverse` rotates back (backward).
+/// Rotates pairs of the first rotary_dim elements of each head by the angle of the token's
+/// position, in place (Su et al. 2021, arXiv:2104.09864). A pair is (i, i + rotary_dim/2), as in
+/// GPT-NeoX and the Hugging Face Llama, or (2i, 2i + 1) if `interleaved`, as in the paper and
+/// GPT-J. Rotates heads 0 … heads_per_group-1 of each group: head j of group g starts at x +
+/// t*row_stride + g*group_stride + j*head_dim. `inverse` rotates by the negative angle (backward).
 struct RopeArgs {
   void* x;
   const int32_t* positions;  // [tokens]
@@ -104,6 +109,7 @@ struct RopeArgs {
   int64_t tokens, groups, heads_per_group, head_dim, rotary_dim, row_stride, group_stride;
   bool inverse;
   DType dtype;
+  bool interleaved = false;
 };
 
 /// A block of attention in which queries and keys are rows of different tensors, as for a sequence
@@ -197,6 +203,46 @@ struct GeluBackwardArgs {
   DType dtype;
 };
 
+/// y = gelu(gate) * up (Shazeer 2020, arXiv:2002.05202).
+struct GeluMulArgs {
+  const void* gate;
+  const void* up;
+  void* y;
+  int64_t count;
+  GeluKind kind;
+  DType dtype;
+};
+struct GeluMulBackwardArgs {
+  const void* dy;
+  const void* gate;
+  const void* up;
+  void* d_gate;
+  void* d_up;
+  int64_t count;
+  GeluKind kind;
+  DType dtype;
+};
+
+enum class ReluKind : uint8_t { plain, squared };
+/// y = max(x, 0), or its square (So et al. 2021, arXiv:2109.08668).
+struct ReluArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  ReluKind kind;
+  DType dtype;
+};
+/// dx = dy where x > 0, or dy * 2 max(x, 0).
+struct ReluBackwardArgs {
+  const void* dy;
+  const void* x;
+  void* dx;
+  int64_t count;
+  ReluKind kind;
+  bool accumulate;
+  DType dtype;
+};
+
 /// y[t] = table[ids[t] - first_row]. REQUIRES: ids are valid rows of the whole table.
 struct EmbeddingArgs {
   const void* table;  // [rows, cols]
@@ -241,6 +287,13 @@ struct RowDotsArgs {
   DType dtype;
 };
 
+/// The logits z of a loss from the results x of the head's product: z = scale * x, or
+/// cap * tanh(scale * x / cap) with a cap, which keeps z in (-cap, cap) (Gemma Team 2024,
+/// arXiv:2408.00118).
+struct LogitMap {
+  float scale = 1, cap = 0;  // cap 0: none
+  bool identity() const { return scale == 1 && cap == 0; }
+};
 /// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols`
 /// (vocabulary padding) count as minus infinity.
 struct CrossEntropyArgs {
@@ -254,9 +307,10 @@ struct CrossEntropyArgs {
                       // lse covers only these; loss is minus the target's logit, or 0 if the target
                       // is in another shard or ignored
   int64_t first_col = 0;
+  LogitMap map = {};  // the logits are map(logits)
 };
 /// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding.
-/// d_logits may alias logits.
+/// d_logits may alias logits. With a `map`, d_logits is the gradient of what the map takes.
 struct CrossEntropyBackwardArgs {
   const float* d_loss;  // [rows]
   const void* logits;
@@ -266,9 +320,10 @@ struct CrossEntropyBackwardArgs {
   int64_t rows, cols, valid_cols;
   DType dtype;
   int64_t first_col = 0;
+  LogitMap map = {};
 };
 
-/// y = a + b + row; `b` and `row` may be null; the sum is rounded once.
+/// y = a + factor * b + row; `b` and `row` may be null; the sum is rounded once.
 struct AddArgs {
   const void* a;
   const void* b;
@@ -278,6 +333,7 @@ struct AddArgs {
   const void* row = nullptr;  // [cols], in row_dtype, added to each row of y
   int64_t cols = 0;
   DType row_dtype = DType::f32;
+  float factor = 1;
 };
 
 /// y = a * b. May be in place.
@@ -462,6 +518,10 @@ struct AdamWArgs {
   X(silu_mul_backward, SiluMulBackwardArgs)             \
   X(gelu, GeluArgs)                                     \
   X(gelu_backward, GeluBackwardArgs)                    \
+  X(gelu_mul, GeluMulArgs)                              \
+  X(gelu_mul_backward, GeluMulBackwardArgs)             \
+  X(relu, ReluArgs)                                     \
+  X(relu_backward, ReluBackwardArgs)                    \
   X(embedding, EmbeddingArgs)                           \
   X(embedding_backward, EmbeddingBackwardArgs)          \
   X(gather_sum, GatherSumArgs)                          \

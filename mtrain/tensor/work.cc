@@ -122,6 +122,12 @@ CountedWork count(const GeluArgs& a) { return elements(a.count, 2, 20, a.dtype);
 CountedWork count(const GeluBackwardArgs& a) {
   return elements(a.count, a.accumulate ? 4 : 3, 25, a.dtype);
 }
+CountedWork count(const GeluMulArgs& a) { return elements(a.count, 3, 21, a.dtype); }
+CountedWork count(const GeluMulBackwardArgs& a) { return elements(a.count, 5, 29, a.dtype); }
+CountedWork count(const ReluArgs& a) { return elements(a.count, 2, 2, a.dtype); }
+CountedWork count(const ReluBackwardArgs& a) {
+  return elements(a.count, a.accumulate ? 4 : 3, 3, a.dtype);
+}
 CountedWork count(const EmbeddingArgs& a) { return rows(a.tokens, a.cols, 2, 0, a.dtype); }
 CountedWork count(const EmbeddingBackwardArgs& a) {
   CountedWork out = rows(a.tokens, a.cols, 1, 1, a.dtype);

@@ -52,7 +52,8 @@ class FactShrinker {
 };
 
 /// Keeps the number of heads per key/value head, and the ratio of head width to hidden size.
-void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
+/// Returns the width of a head.
+int64_t shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
   int64_t whole = model.get(Fact::heads, 1), shared = model.get(Fact::kv_heads);
   int64_t width = model.get(Fact::head_dim), hidden = model.get(Fact::hidden_size);
   model.set(Fact::heads, heads);
@@ -62,11 +63,28 @@ void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
     while (heads % fewer != 0) --fewer;  // for example with five or seven heads
     model.set(Fact::kv_heads, fewer);
   }
-  if (width > 0)
-    model.set(Fact::head_dim, width * whole > hidden   ? 2 * dim
-                              : width * whole < hidden ? dim / 2
-                                                       : dim);
   if (model.get(Fact::ffn_hidden_size) > 0) model.set(Fact::ffn_hidden_size, 2 * heads * dim);
+  if (width == 0) return dim;
+  width = width * whole > hidden ? 2 * dim : width * whole < hidden ? dim / 2 : dim;
+  model.set(Fact::head_dim, width);
+  return width;
+}
+
+/// Rotates whole heads, or half of each, and keeps one factor of longrope for each pair.
+void shrink_rope(Node& tree, int64_t head_dim) {
+  const Node* percent = tree.find("model.rope.percent");
+  if (percent && percent->as_double() < 1) {
+    tree.set("model.rope.percent", Node::number(0.5));
+    head_dim /= 2;
+  }
+  for (const char* name : {"short_factor", "long_factor"}) {
+    const std::string path = cat("model.rope.", name);
+    const Node* factors = tree.find(path);
+    if (!factors || factors->items().empty()) continue;
+    Node fewer = *factors;
+    fewer.items().resize(static_cast<size_t>(head_dim / 2), factors->items().back());
+    tree.set(path, std::move(fewer));
+  }
 }
 
 /// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
@@ -99,7 +117,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   };
   bool small = chosen("fp8") || chosen("fp4");
   int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
-  shrink_heads(sizes, heads, dim);
+  shrink_rope(tree, shrink_heads(sizes, heads, dim));
   sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
   Shrinker precision(tree, "mixed_precision");

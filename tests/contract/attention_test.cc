@@ -22,9 +22,9 @@ SequenceBounds bounds_of(const std::vector<int64_t>& lengths) {
 struct Angles {
   int64_t rotary_dim, positions;
   Values cos, sin;
-  RopeTable table(ExecutionContext& ctx) const {
+  RopeTable table(ExecutionContext& ctx, bool interleaved = false) const {
     const Shape shape = {positions, rotary_dim / 2};
-    return {make(ctx, cos, shape, DType::f32), make(ctx, sin, shape, DType::f32)};
+    return {make(ctx, cos, shape, DType::f32), make(ctx, sin, shape, DType::f32), interleaved};
   }
 };
 
@@ -58,22 +58,25 @@ std::vector<int32_t> positions_of(int64_t tokens, int64_t count) {
   return positions;
 }
 
-Case rope_case(const RopeRow& row) {
-  Case c{.name = cat("rope ", row.tokens, " tokens, heads ", row.heads.heads, "/", row.heads.groups,
-                     " x ", row.heads.head_dim, ", rotary ", row.rotary_dim),
+Case rope_case(const RopeRow& row, bool interleaved) {
+  Case c{.name = cat("rope ", interleaved ? "interleaved " : "", row.tokens, " tokens, heads ",
+                     row.heads.heads, "/", row.heads.groups, " x ", row.heads.head_dim, ", rotary ",
+                     row.rotary_dim),
          .out = {row.tokens, row.heads.width()}};
   Angles angles = angles_of(row.rotary_dim, 150);
   std::vector<int32_t> positions = positions_of(row.tokens, 150);
   c.inputs = {{"qkv", c.out, random_values(c.out.numel(), "qkv")}};
   c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
-    return rope(std::move(t[0]), layout_of(row.heads), angles.table(ctx), make_ids(ctx, positions));
+    return rope(std::move(t[0]), layout_of(row.heads), angles.table(ctx, interleaved),
+                make_ids(ctx, positions));
   };
   c.forward = [=](const std::vector<Values>& v) {
-    return reference::rope(v[0], row.heads, row.rotary_dim, angles.cos, angles.sin, positions, 1);
+    return reference::rope(v[0], row.heads, row.rotary_dim, angles.cos, angles.sin, positions, 1,
+                           interleaved);
   };
   c.backward = [=](const std::vector<Values>&, const Values& dy) {
-    return std::vector<Values>{
-        reference::rope(dy, row.heads, row.rotary_dim, angles.cos, angles.sin, positions, -1)};
+    return std::vector<Values>{reference::rope(dy, row.heads, row.rotary_dim, angles.cos,
+                                               angles.sin, positions, -1, interleaved)};
   };
   c.bound.sums = 4;
   c.remove = [](KernelTable& kernels) { kernels.rope = nullptr; };
@@ -82,7 +85,8 @@ Case rope_case(const RopeRow& row) {
 
 TEST_CASE("rope: values and gradients") {
   Figures figures("rope");
-  for (const RopeRow& row : kRopeRows) check(rope_case(row), figures);
+  for (bool interleaved : {false, true})
+    for (const RopeRow& row : kRopeRows) check(rope_case(row, interleaved), figures);
 }
 
 TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy otherwise") {

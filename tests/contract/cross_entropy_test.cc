@@ -48,6 +48,53 @@ TEST_CASE("cross_entropy: values and gradients") {
   check(loss_case(9, 1000, 1000, 0, 15), figures);
 }
 
+TEST_CASE("cross_entropy of mapped logits: values and gradients") {
+  Figures figures("cross_entropy of mapped logits");
+  for (auto [scale, cap] : {std::pair{0.25, 0.0}, {1.0, 3.0}, {0.5, 30.0}, {4.0, 2.0}})
+    for (int64_t rows : {1, 17, 65})
+      for (int64_t cols : {3, 33, 129}) {
+        const int64_t valid = cols - cols / 7;
+        Case c = loss_case(rows, cols, valid, 3, 3);
+        c.name += cat(", scale ", scale, ", cap ", cap);
+        std::vector<int32_t> targets = targets_of(rows, valid, 3);
+        const LogitMap map{static_cast<float>(scale), static_cast<float>(cap)};
+        c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+          return cross_entropy(std::move(t[0]), make_ids(ctx, targets), valid, {}, map);
+        };
+        c.forward = [=, s = scale, top = cap](const std::vector<Values>& v) {
+          return reference::cross_entropy(reference::map_logits(v[0], s, top), targets, cols,
+                                          valid);
+        };
+        c.backward = [=, s = scale, top = cap](const std::vector<Values>& v, const Values& dy) {
+          Values dz = reference::cross_entropy_backward(dy, reference::map_logits(v[0], s, top),
+                                                        targets, cols, valid);
+          return std::vector<Values>{reference::map_logits_backward(dz, v[0], s, top)};
+        };
+        check(c, figures);
+      }
+}
+
+TEST_CASE("map_logits: values and gradients, and the loss of its result") {
+  Figures figures("map_logits");
+  for (auto [scale, cap] : {std::pair{0.25, 0.0}, {1.0, 3.0}, {2.0, 30.0}})
+    for (int64_t rows : {1, 17}) {
+      Case c{.name = cat("map_logits ", rows, ", scale ", scale, ", cap ", cap), .out = {rows, 33}};
+      c.inputs = {{"x", {rows, 33}, random_values(rows * 33, "x", 3)}};
+      const LogitMap map{static_cast<float>(scale), static_cast<float>(cap)};
+      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) { return map_logits(t[0], map); };
+      c.forward = [s = scale, top = cap](const std::vector<Values>& v) {
+        return reference::map_logits(v[0], s, top);
+      };
+      c.backward = [s = scale, top = cap](const std::vector<Values>& v, const Values& dy) {
+        return std::vector<Values>{reference::map_logits_backward(dy, v[0], s, top)};
+      };
+      check(c, figures);
+    }
+  Fixture lab;
+  Tensor x = make(lab.context(), {1, 2}, {1, 2}, DType::f32);
+  CHECK(map_logits(x, {}).raw() == x.raw());
+}
+
 TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();

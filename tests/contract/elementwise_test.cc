@@ -114,6 +114,72 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
       }
 }
 
+TEST_CASE("gelu_mul: values and gradients, exact and approximate") {
+  Figures figures("gelu_mul");
+  for (bool tanh_form : {false, true})
+    for (int64_t rows : kOddSizes)
+      for (auto [cols, scale] : {std::array<int64_t, 2>{1, 1}, {17, 3}, {129, 1}}) {
+        Case c = binary_case(cat("gelu_mul ", tanh_form ? "tanh" : "erf"), rows, cols,
+                             static_cast<double>(scale));
+        c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
+          return gelu_mul(t[0], t[1], tanh_form ? GeluKind::tanh : GeluKind::erf);
+        };
+        c.forward = [=](const std::vector<Values>& v) {
+          return reference::mul(reference::gelu(v[0], tanh_form), v[1]);
+        };
+        c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+          return std::vector<Values>{
+              reference::gelu_backward(reference::mul(dy, v[1]), v[0], tanh_form),
+              reference::mul(dy, reference::gelu(v[0], tanh_form))};
+        };
+        c.remove = [](KernelTable& kernels) { kernels.gelu_mul = nullptr; };
+        c.bound.sums = 64;  // as gelu, times values of up
+        check(c, figures);
+      }
+}
+
+TEST_CASE("relu: values and gradients, plain and squared") {
+  Figures figures("relu");
+  for (bool squared : {false, true})
+    for (int64_t rows : kOddSizes)
+      for (int64_t cols : {1, 17, 129}) {
+        Case c{.name = cat("relu ", squared ? "squared " : "", rows, " x ", cols),
+               .out = {rows, cols}};
+        Values x = random_values(rows * cols, "x");
+        for (double& v : x) v += v < 0 ? -0.05 : 0.05;  // finite differences do not cross 0
+        c.inputs = {{"x", {rows, cols}, x}};
+        c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
+          return relu(t[0], squared ? ReluKind::squared : ReluKind::plain);
+        };
+        c.forward = [=](const std::vector<Values>& v) { return reference::relu(v[0], squared); };
+        c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+          return std::vector<Values>{reference::relu_backward(dy, v[0], squared)};
+        };
+        c.remove = [](KernelTable& kernels) { kernels.relu = nullptr; };
+        check(c, figures);
+      }
+}
+
+TEST_CASE("add_scaled: values and gradients") {
+  Figures figures("add_scaled");
+  for (int64_t rows : kOddSizes)
+    for (float factor : {0.22f, -3.0f, 1.0f}) {
+      Case c = binary_case(cat("add_scaled ", factor), rows, 33, 1);
+      auto scaled = [=](Values v) {
+        for (double& x : v) x *= static_cast<double>(factor);
+        return v;
+      };
+      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
+        return add_scaled(t[0], t[1], factor);
+      };
+      c.forward = [=](const std::vector<Values>& v) { return reference::add(v[0], scaled(v[1])); };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{dy, scaled(dy)};
+      };
+      check(c, figures);
+    }
+}
+
 TEST_CASE("a backend that has the forward kernel alone runs the composition") {
   Fixture lab, whole;
   lab.kernels().silu_mul_backward = nullptr;

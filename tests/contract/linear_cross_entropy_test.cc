@@ -13,6 +13,7 @@ struct Problem {
   double held = 0;  // what the parameter's gradient holds from before; 0: nothing
   float weight = 0.25f;
   bool bias = false;
+  LogitMap map = {};
 };
 
 struct Result {
@@ -42,8 +43,9 @@ Result solve(const Problem& p, DType dtype, bool fused, ExecutionContext& ctx) {
   bias->has_grad = p.held != 0;
   if (p.bias) b.set_node(bias);
   Tensor ids = make_ids(ctx, targets);
-  Tensor loss = fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight, {}, nullptr, nullptr, b)
-                      : cross_entropy(linear(x, w, b), ids, p.valid);
+  Tensor loss =
+      fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight, {}, nullptr, nullptr, b, p.map)
+            : cross_entropy(linear(x, w, b), ids, p.valid, {}, p.map);
   Result out{values_of(loss), {}, {}, {}};
   backward(loss, make(ctx, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
   if (p.want_x) out.dx = values_of(x_end->grad);
@@ -101,6 +103,16 @@ TEST_CASE("linear_cross_entropy with a bias is linear with it and cross_entropy"
             dtype);
   }
   compare({.rows = 530, .width = 5, .vocab = 65536, .valid = 65500, .held = 1.5, .bias = true},
+          DType::f32);  // several pieces
+}
+
+TEST_CASE("linear_cross_entropy of mapped logits is linear and the loss of the map") {
+  for (const LogitMap map : {LogitMap{0.125f, 0}, LogitMap{1, 4}, LogitMap{0.5f, 30}})
+    for (DType dtype : kDTypes) {
+      compare({.rows = 17, .width = 33, .vocab = 129, .valid = 120, .map = map}, dtype);
+      compare({.rows = 9, .width = 8, .vocab = 65, .valid = 60, .bias = true, .map = map}, dtype);
+    }
+  compare({.rows = 530, .width = 5, .vocab = 65536, .valid = 65500, .map = {1, 30}},
           DType::f32);  // several pieces
 }
 

@@ -50,6 +50,66 @@ Case layer_case(int64_t rows, int64_t cols, bool bias, double mean) {
   return c;
 }
 
+Values plus(Values w, double offset) {
+  for (double& v : w) v += offset;
+  return w;
+}
+
+/// A norm of rows whose weight is w + offset, or the offset alone. `layer`: LayerNorm with a bias.
+Case offset_case(bool layer, int64_t rows, int64_t cols, bool weight, double offset) {
+  Case c{.name = cat(layer ? "layer_norm " : "rms_norm ", rows, " x ", cols, " offset ", offset,
+                     weight ? "" : " without weight"),
+         .out = {rows, cols}};
+  c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x")}};
+  if (weight) c.inputs.push_back({"w", {cols}, random_values(cols, "w", 0.3), true});
+  if (layer) c.inputs.push_back({"b", {cols}, random_values(cols, "b"), true});
+  auto factor = [=](const std::vector<Values>& v) {
+    return weight ? plus(v[1], offset) : Values(static_cast<size_t>(cols), offset);
+  };
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
+    Tensor w = weight ? t[1] : Tensor();
+    auto shift = static_cast<float>(offset);
+    return layer ? layer_norm(t[0], w, t.back(), kEps, shift) : rms_norm(t[0], w, kEps, shift);
+  };
+  c.forward = [=](const std::vector<Values>& v) {
+    return layer ? reference::layer_norm(v[0], factor(v), v.back(), rows, cols, kEps)
+                 : reference::rms_norm(v[0], factor(v), rows, cols, kEps);
+  };
+  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+    auto grads = layer ? reference::layer_norm_backward(dy, v[0], factor(v), rows, cols, kEps)
+                       : reference::rms_norm_backward(dy, v[0], factor(v), rows, cols, kEps);
+    if (!weight) grads.erase(grads.begin() + 1);
+    return grads;
+  };
+  c.bound.sums = 32;
+  c.remove = [](KernelTable& kernels) { kernels.rms_norm = nullptr, kernels.layer_norm = nullptr; };
+  return c;
+}
+
+TEST_CASE("norms with an offset of their weight, and without weight: values and gradients") {
+  Figures figures("norms with offset");
+  for (bool layer : {false, true})
+    for (int64_t rows : {1, 17, 65})
+      for (int64_t cols : {3, 33, 129}) {
+        check(offset_case(layer, rows, cols, true, 1), figures);
+        check(offset_case(layer, rows, cols, true, -0.5), figures);
+        check(offset_case(layer, rows, cols, false, 1), figures);
+      }
+}
+
+// Gemma's order of roundings: (1 + w) in float, one rounding at the end. 1 + w rounded to bf16
+// first would lose all of a small w.
+TEST_CASE("norms: a small weight on an offset of one is not rounded away") {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, {1, 2}, {1, 2}, DType::bf16),
+         w = make(ctx, {0, 121.0 / 32768}, {2}, DType::bf16);
+  // 2 / sqrt(2.5) is 1.26491, nearest to 162 / 128; times 1 + w it is 1.26958, nearest to 163 /
+  // 128.
+  CHECK(values_of(rms_norm(x, w, 0, 1)) == Values{162.0 / 256, 163.0 / 128});
+  CHECK_THROWS_AS(rms_norm(x, {}, 0), Error);
+}
+
 TEST_CASE("rms_norm: values and gradients") {
   Figures figures("rms_norm");
   for (int64_t rows : kOddSizes)

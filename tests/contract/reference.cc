@@ -192,16 +192,44 @@ Values gelu_backward(const Values& dy, const Values& x, bool tanh_form) {
   return dx;
 }
 
+Values relu(const Values& x, bool squared) {
+  Values y = x;
+  for (double& v : y) v = v < 0 ? 0 : squared ? v * v : v;
+  return y;
+}
+
+Values relu_backward(const Values& dy, const Values& x, bool squared) {
+  Values dx = dy;
+  for (size_t i = 0; i < x.size(); ++i) dx[i] *= x[i] <= 0 ? 0 : squared ? 2 * x[i] : 1;
+  return dx;
+}
+
+Values map_logits(const Values& x, double scale, double cap) {
+  Values y = x;
+  for (double& v : y) v = cap == 0 ? scale * v : cap * std::tanh(scale * v / cap);
+  return y;
+}
+
+Values map_logits_backward(const Values& dy, const Values& x, double scale, double cap) {
+  Values dx = dy;
+  for (size_t i = 0; i < x.size(); ++i)
+    dx[i] *= cap == 0 ? scale : scale / std::pow(std::cosh(scale * x[i] / cap), 2);
+  return dx;
+}
+
 Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
-            const Values& sin, const std::vector<int32_t>& positions, double sign) {
+            const Values& sin, const std::vector<int32_t>& positions, double sign,
+            bool interleaved) {
   Values out = qkv;
   int64_t half = rotary_dim / 2;
   for (size_t t = 0; t < positions.size(); ++t)
     for (int64_t g = 0; g < heads.groups; ++g)
       for (int64_t slot = 0; slot <= heads.queries(); ++slot)
         for (int64_t i = 0; i < half; ++i) {
-          auto first = static_cast<size_t>(heads.at(static_cast<int64_t>(t), g, slot) + i);
-          size_t second = first + static_cast<size_t>(half), angle = index(positions[t], half, i);
+          auto first = static_cast<size_t>(heads.at(static_cast<int64_t>(t), g, slot) +
+                                           (interleaved ? 2 * i : i));
+          size_t second = first + (interleaved ? 1 : static_cast<size_t>(half)),
+                 angle = index(positions[t], half, i);
           out[first] = qkv[first] * cos[angle] - sign * qkv[second] * sin[angle];
           out[second] = qkv[second] * cos[angle] + sign * qkv[first] * sin[angle];
         }

@@ -41,6 +41,14 @@ std::vector<Values> silu_mul_backward(const Values& dy, const Values& gate, cons
 Values gelu(const Values& x, bool tanh_form);
 Values gelu_backward(const Values& dy, const Values& x, bool tanh_form);
 
+/// max(x, 0), or its square.
+Values relu(const Values& x, bool squared);
+Values relu_backward(const Values& dy, const Values& x, bool squared);
+
+/// scale * x, or cap * tanh(scale * x / cap) where cap is not 0.
+Values map_logits(const Values& x, double scale, double cap);
+Values map_logits_backward(const Values& dy, const Values& x, double scale, double cap);
+
 /// The layout of heads in a fused projection: group by group, its queries, its key, its value.
 struct Heads {
   int64_t heads, groups, head_dim;
@@ -53,10 +61,11 @@ struct Heads {
   }
 };
 
-/// Queries and keys rotated by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2);
-/// `sign` -1 rotates back, which is also the backward.
+/// Queries and keys rotated by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2), or
+/// (2i, 2i + 1) if `interleaved`; `sign` -1 rotates back, which is also the backward.
 Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
-            const Values& sin, const std::vector<int32_t>& positions, double sign);
+            const Values& sin, const std::vector<int32_t>& positions, double sign,
+            bool interleaved = false);
 
 /// AttentionScores in double, with the sinks and the masks of dropout.
 struct Scores {

@@ -75,6 +75,16 @@ TEST_CASE("in fp32 every layout of 2, 4 and 8 ranks is one rank's within roundin
   CHECK(all.run >= 10);
 }
 
+TEST_CASE("variants of blocks, heads and rotary positions are one rank's in every layout") {
+  for (const Subject& subject : variants()) {
+    Tally tally;
+    compare(subject, {2, 4}, "", tally, 6);
+    MESSAGE(std::string(subject.name)
+            << ": " << tally.run << " of " << tally.legal << " legal layouts compared");
+    CHECK(tally.run >= 3);
+  }
+}
+
 TEST_CASE("in bf16, and where ranks are no power of two, layouts are one rank's within rounding") {
   Tally tally;
   compare(subjects()[0], {2, 4}, "mixed_precision: {dtype: bf16}\n", tally, 4);

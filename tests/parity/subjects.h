@@ -44,6 +44,52 @@ inline const std::vector<Subject>& subjects() {
   return all;
 }
 
+/// Decoders whose blocks, heads or rotary positions differ from Llama's, each with the parts of a
+/// known family.
+inline const std::vector<Subject>& variants() {
+  static const std::vector<Subject> all = {
+      {"gemma2",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "norm_position: sandwich, norm_zero_centered: true, activation: gelu_new, "
+       "embedding_multiplier: 0, logit_cap: 30, tie_embeddings: true}"},
+      {"neox",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 256, norm: layer, "
+       "parallel: two_norms, mlp_gated: false, activation: gelu, mlp_bias: true, rope: {percent: "
+       "0.25}}"},
+      {"phi",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 256, norm: layer, "
+       "parallel: one_norm, mlp_gated: false, activation: gelu_new, mlp_bias: true, head_bias: "
+       "true, rope: {percent: 0.4, scaling: longrope, original_max_positions: 8, short_factor: [1, "
+       "2], long_factor: [1, 4]}}"},
+      {"cohere",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "norm: layer, norm_bias: false, parallel: one_norm, logit_scale: 0.0625, tie_embeddings: "
+       "true, rope: {interleaved: true}}"},
+      {"olmo2",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, norm_position: "
+       "post}"},
+      {"granite",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "embedding_multiplier: 12, residual_multiplier: 0.22, logit_scale: 0.125, head_bias: true, "
+       "tie_embeddings: true}"},
+      {"nemotron",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 256, "
+       "norm: layer, norm_zero_centered: true, mlp_gated: false, activation: squared_relu, rope: "
+       "{percent: 0.5, scaling: yarn, original_max_positions: 8}}"},
+      {"olmo",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, norm: layer, "
+       "norm_weight: false}"},
+      {"sandwiched experts",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "norm_position: sandwich, activation: gelu_new, residual_multiplier: 0.5, moe: {experts: 8, "
+       "top_k: 2, ffn_hidden_size: 64}}"},
+      {"experts beside attention",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "parallel: one_norm, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64}}"},
+  };
+  return all;
+}
+
 /// REQUIRES: there is one of that name.
 inline const Subject& subject_named(std::string_view name) {
   auto found = std::find_if(subjects().begin(), subjects().end(),

@@ -5,6 +5,17 @@ namespace {
 
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
+    {"activation-of-gate", "llama", "model.mlp_gated=false",
+     "model.mlp_gated=false model.activation=gelu"},
+    {"relu-without-gate", "llama", "model.activation=squared_relu",
+     "model.activation=squared_relu model.mlp_gated=false"},
+    {"experts-are-gated", "moe", "model.mlp_gated=false model.activation=gelu",
+     "model.activation=gelu"},
+    {"experts-without-bias", "moe", "model.mlp_bias=true", "model.norm=layer"},
+    {"one-norm-before", "llama", "model.parallel=one_norm model.norm_position=post",
+     "model.parallel=one_norm model.norm_position=sandwich"},
+    {"longrope-lists", "llama", "model.rope.scaling=longrope model.rope.short_factor=[1,2]",
+     "model.rope.scaling=longrope model.rope.short_factor=[1,2] model.rope.long_factor=[1,3]"},
     {"fp8-xor-fp4", "llama",
      "mixed_precision.fp8=e4m3 mixed_precision.fp4=nvfp4 mixed_precision.dtype=bf16",
      "mixed_precision.fp4=nvfp4 mixed_precision.dtype=bf16"},

@@ -311,7 +311,14 @@ void Suite::elements() {
     GeluBackwardArgs gb{c, a, y, n, kind, false, dtype_};
     add(name + " backward", 0, 0, 3 * size_ * count,
         [this, gb] { k().gelu_backward(stream(), gb); });
+    GeluMulArgs gate{a, b, y, n, kind, dtype_};
+    add(name + " gate", 0, 0, 3 * size_ * count, [this, gate] { k().gelu_mul(stream(), gate); });
+    GeluMulBackwardArgs gate_back{c, a, b, y, z, n, kind, dtype_};
+    add(name + " gate backward", 0, 0, 5 * size_ * count,
+        [this, gate_back] { k().gelu_mul_backward(stream(), gate_back); });
   }
+  ReluArgs relu{a, y, n, ReluKind::squared, dtype_};
+  add("relu squared", 0, 0, 2 * size_ * count, [this, relu] { k().relu(stream(), relu); });
   AddArgs sum{a, b, y, d, dtype_};
   add(
       "add", 2 * layers, 0, 3 * size_ * wide, [this, sum] { k().add(stream(), sum); },

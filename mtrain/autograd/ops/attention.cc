@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-struct Rope {  // rotation is orthogonal: backward rotates dy back by the same angles
+struct Rope {  // a rotation, times a factor in the table: backward rotates dy back by the angles
   HeadLayout layout;
   RopeTable table;
   Tensor positions;
@@ -32,7 +32,8 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
                                       .row_stride = layout.width(),
                                       .group_stride = layout.group_stride(),
                                       .inverse = inverse,
-                                      .dtype = x.dtype()});
+                                      .dtype = x.dtype(),
+                                      .interleaved = table.interleaved});
   }
   static Tensor writable(ExecutionContext& ctx, const Tensor& x, bool exclusive) {
     if (exclusive) return x.detach();

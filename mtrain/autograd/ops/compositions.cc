@@ -46,7 +46,9 @@ struct Unary {  // y = f(x + shift)
   Tensor slope(ExecutionContext& ctx) const {
     if (kind == UnaryKind::sigmoid) return add(y, scale(mul(y, y), -1));   // y (1 - y)
     if (kind == UnaryKind::rsqrt) return scale(mul(mul(y, y), y), -0.5f);  // -y³ / 2
-    MT_CHECK(kind == UnaryKind::normal_cdf, "no derivative of a density");
+    if (kind == UnaryKind::tanh) return value(ctx, UnaryKind::tanh_slope, x, shift);
+    if (kind == UnaryKind::relu) return value(ctx, UnaryKind::step, x, shift);
+    MT_CHECK(kind == UnaryKind::normal_cdf, "a function without a derivative");
     return value(ctx, UnaryKind::normal_pdf, x, shift);
   }
 };
@@ -225,13 +227,21 @@ Tensor norm_of_heads(const Tensor& x, const HeadNormForm& form, const Tensor& w,
     Tensor rows = x.view({tokens * (cols / head_dim), head_dim}), ones;
     if (!shared) ctx.fill(ones = ctx.empty({head_dim}, DType::f32), 1);
     const Tensor& weight = shared ? w : ones;
-    rows = form.layer ? plain::layer_norm(rows, weight, shared ? b : Tensor(), form.eps)
-                      : plain::rms_norm(rows, weight, form.eps);
+    rows = form.layer ? plain::layer_norm(rows, weight, shared ? b : Tensor(), form.eps, 0)
+                      : plain::rms_norm(rows, weight, form.eps, 0);
     if (shared) return rows.view({tokens, cols});
     y = rows.view({tokens, cols});
   }
   y = mul(y, in_rows(w, tokens));
   return b.defined() ? add(y, in_rows(b, tokens)) : y;
+}
+
+/// The weight of a norm, y * (w + offset). An undefined w is 0.
+Tensor weighted(const Tensor& y, const Tensor& w, float offset) {
+  Tensor from_w = w.defined() ? mul(y, in_rows(w, y.size(0))) : Tensor();
+  if (offset == 0) return from_w;
+  Tensor from_offset = offset == 1 ? y : scale(y, offset);
+  return w.defined() ? add(from_w, from_offset) : from_offset;
 }
 
 }  // namespace
@@ -259,27 +269,46 @@ Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   return convert(mul(mul(g, unary(g, UnaryKind::sigmoid)), in_float(up)), gate.dtype());
 }
 
-Tensor gelu(const Tensor& x_in, GeluKind kind) {
-  Tensor x = in_float(x_in);
-  if (kind == GeluKind::erf) return convert(mul(x, unary(x, UnaryKind::normal_cdf)), x_in.dtype());
+namespace {
+Tensor gelu_in_float(const Tensor& x, GeluKind kind) {
+  if (kind == GeluKind::erf) return mul(x, unary(x, UnaryKind::normal_cdf));
   constexpr float kCubic = 0.044715f, kTwoC = 1.5957691216057308f;  // 2 sqrt(2/π)
   Tensor inner = scale(add(x, scale(mul(mul(x, x), x), kCubic)), kTwoC);
-  return convert(mul(x, unary(inner, UnaryKind::sigmoid)), x_in.dtype());
+  return mul(x, unary(inner, UnaryKind::sigmoid));
+}
+}  // namespace
+
+Tensor gelu(const Tensor& x, GeluKind kind) {
+  return convert(gelu_in_float(in_float(x), kind), x.dtype());
 }
 
-Tensor rms_norm(const Tensor& x_in, const Tensor& w, float eps) {
+Tensor gelu_mul(const Tensor& gate, const Tensor& up, GeluKind kind) {
+  return convert(mul(gelu_in_float(in_float(gate), kind), in_float(up)), gate.dtype());
+}
+
+Tensor relu(const Tensor& x, ReluKind kind) {
+  Tensor y = unary(in_float(x), UnaryKind::relu);
+  return convert(kind == ReluKind::squared ? mul(y, y) : y, x.dtype());
+}
+
+Tensor map_logits(const Tensor& x, const LogitMap& map) {
+  if (map.cap == 0) return scale(x, map.scale);
+  Tensor inner = scale(in_float(x), map.scale / map.cap);
+  return convert(scale(unary(inner, UnaryKind::tanh), map.cap), x.dtype());
+}
+
+Tensor rms_norm(const Tensor& x_in, const Tensor& w, float eps, float offset) {
   Tensor x = in_float(x_in);
   Tensor rstd = unary(row_means(mul(x, x)), UnaryKind::rsqrt, eps);
-  Tensor y = mul(mul(x, in_columns(rstd, x.size(1))), in_rows(w, x.size(0)));
-  return convert(y, x_in.dtype());
+  return convert(weighted(mul(x, in_columns(rstd, x.size(1))), w, offset), x_in.dtype());
 }
 
-Tensor layer_norm(const Tensor& x_in, const Tensor& w, const Tensor& b, float eps) {
+Tensor layer_norm(const Tensor& x_in, const Tensor& w, const Tensor& b, float eps, float offset) {
   Tensor x = in_float(x_in);
   int64_t rows = x.size(0), cols = x.size(1);
   Tensor centred = add(x, in_columns(scale(row_means(x), -1), cols));
   Tensor rstd = unary(row_means(mul(centred, centred)), UnaryKind::rsqrt, eps);
-  Tensor y = mul(mul(centred, in_columns(rstd, cols)), in_rows(w, rows));
+  Tensor y = weighted(mul(centred, in_columns(rstd, cols)), w, offset);
   if (b.defined()) y = add(y, in_rows(b, rows));
   return convert(y, x_in.dtype());
 }
@@ -301,38 +330,23 @@ void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
   ExecutionContext& ctx = qkv.context();
   GradMode off(ctx, false);
   require_kernel(ctx, ctx.kernels().copy_blocks, "copy_blocks");
-  const int64_t tokens = qkv.size(0), groups = layout.groups, half = table.cos.size(1);
-  const Shape parts = {tokens, groups * half};
-  // A row of the table for each token, in each of its groups.
-  auto angles = [&](const Tensor& rows) {
-    Tensor of_token = embedding(rows, positions.view({tokens})), out = ctx.empty(parts, DType::f32);
-    for (int64_t g = 0; g < groups; ++g)
-      ctx.kernels().copy_blocks(ctx.stream(), {.src = of_token.raw(),
-                                               .dst = out.data<float>() + g * half,
-                                               .outer = tokens,
-                                               .inner = 1,
-                                               .count = half,
-                                               .src_outer = half,
-                                               .src_inner = 0,
-                                               .dst_outer = groups * half,
-                                               .dst_inner = 0,
-                                               .accumulate = false,
-                                               .dtype = DType::f32});
-    return out;
-  };
+  const int64_t tokens = qkv.size(0), half = table.cos.size(1),
+                step = table.interleaved ? 2 : 1;  // between elements of adjacent pairs
+  // A row of the table for each token.
+  auto angles = [&](const Tensor& rows) { return embedding(rows, positions.view({tokens})); };
   Tensor cos = angles(table.cos), sin = scale(angles(table.sin), inverse ? -1 : 1);
-  // Elements first … first + half of each group of qkv, and a tensor [T, G * half] of that dtype.
+  // Elements first, first + step … of each row of qkv, and a tensor [T, half] of that dtype.
   auto move = [&](const Tensor& part, int64_t first, bool back) {
     void* there = static_cast<char*>(qkv.raw()) + static_cast<size_t>(first) * size_of(qkv.dtype());
     CopyBlocksArgs args{.src = there,
                         .dst = part.raw(),
                         .outer = tokens,
-                        .inner = groups,
-                        .count = half,
+                        .inner = half,
+                        .count = 1,
                         .src_outer = layout.width(),
-                        .src_inner = layout.group_stride(),
-                        .dst_outer = groups * half,
-                        .dst_inner = half,
+                        .src_inner = step,
+                        .dst_outer = half,
+                        .dst_inner = 1,
                         .accumulate = false,
                         .dtype = qkv.dtype()};
     if (back) {
@@ -342,16 +356,18 @@ void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
     ctx.kernels().copy_blocks(ctx.stream(), args);
   };
   auto taken = [&](int64_t first) {
-    Tensor part = ctx.empty(parts, qkv.dtype());
+    Tensor part = ctx.empty({tokens, half}, qkv.dtype());
     move(part, first, false);
     return in_float(part);
   };
-  for (int64_t head = 0; head <= layout.queries_per_group(); ++head) {
-    int64_t first = head * layout.head_dim;
-    Tensor a = taken(first), b = taken(first + half);
-    move(convert(add(mul(a, cos), scale(mul(b, sin), -1)), qkv.dtype()), first, true);
-    move(convert(add(mul(b, cos), mul(a, sin)), qkv.dtype()), first + half, true);
-  }
+  for (int64_t group = 0; group < layout.groups; ++group)
+    for (int64_t head = 0; head <= layout.queries_per_group(); ++head) {
+      int64_t first = group * layout.group_stride() + head * layout.head_dim,
+              second = first + (table.interleaved ? 1 : half);
+      Tensor a = taken(first), b = taken(second);
+      move(convert(add(mul(a, cos), scale(mul(b, sin), -1)), qkv.dtype()), first, true);
+      move(convert(add(mul(b, cos), mul(a, sin)), qkv.dtype()), second, true);
+    }
 }
 
 }  // namespace mtrain::plain

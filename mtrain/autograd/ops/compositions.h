@@ -12,14 +12,21 @@
 
 namespace mtrain::plain {
 
+/// gelu(gate) * up.
+Tensor gelu_mul(const Tensor& gate_TF, const Tensor& up_TF, GeluKind kind);
+/// max(x, 0), or its product with itself.
+Tensor relu(const Tensor& x, ReluKind kind);
+/// factor * x, or cap * tanh(factor / cap * x).
+Tensor map_logits(const Tensor& x, const LogitMap& map);
 /// gate * sigmoid(gate) * up.
 Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// x * Φ(x), or x * sigmoid(2 sqrt(2/π) (x + 0.044715 x³)).
 Tensor gelu(const Tensor& x, GeluKind kind);
-/// x * rsqrt(mean(x * x) + eps) * w.
-Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps);
-/// (x - mean(x)) * rsqrt(mean((x - mean(x))²) + eps) * w + b.
-Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps);
+/// x * rsqrt(mean(x * x) + eps) * (w + offset).
+Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps, float offset);
+/// (x - mean(x)) * rsqrt(mean((x - mean(x))²) + eps) * (w + offset) + b.
+Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps,
+                  float offset);
 /// x * factors; a factor is 1/(1-p), or 0 if the element is dropped. `tokens`: the tokens that the
 /// rows of x represent.
 Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key, const std::vector<RowRange>& tokens);

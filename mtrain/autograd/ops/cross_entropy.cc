@@ -11,6 +11,7 @@ struct CrossEntropy {
   Tensor targets;
   int64_t valid = 0;  // number of valid columns in this tensor
   VocabularyPart part;
+  LogitMap map;
   Tensor logits, lse;
 
   MaybePlacement placed(const Tensor& in) const {
@@ -20,12 +21,12 @@ struct CrossEntropy {
     logits = logits_in.detach();
     Tensor loss = ctx.empty({logits.size(0)}, DType::f32);
     lse = ctx.empty({logits.size(0)}, DType::f32);
-    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, part);
+    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, part, map);
     return loss;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     Tensor d_logits = logits.unique() ? logits : ctx.empty(logits.shape(), logits.dtype());
-    cross_entropy_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part);
+    cross_entropy_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part, map);
     logits = {};
     g[0].give(ctx, d_logits);
   }
@@ -39,7 +40,7 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 
 void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
                           const Tensor& loss, const Tensor& lse, int64_t valid,
-                          const VocabularyPart& part) {
+                          const VocabularyPart& part, const LogitMap& map) {
   ctx.kernels().cross_entropy(ctx.stream(), {.logits = logits.raw(),
                                              .targets = targets.data<int32_t>(),
                                              .loss = loss.data<float>(),
@@ -49,13 +50,14 @@ void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Ten
                                              .valid_cols = valid,
                                              .dtype = logits.dtype(),
                                              .part = part.join != nullptr,
-                                             .first_col = part.first});
+                                             .first_col = part.first,
+                                             .map = map});
   if (part.join) part.join(targets, loss, lse);
 }
 
 void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
                             const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
-                            int64_t valid, const VocabularyPart& part) {
+                            int64_t valid, const VocabularyPart& part, const LogitMap& map) {
   ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = d_loss.data<float>(),
                                                       .logits = logits.raw(),
                                                       .targets = targets.data<int32_t>(),
@@ -65,7 +67,8 @@ void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const T
                                                       .cols = logits.size(1),
                                                       .valid_cols = valid,
                                                       .dtype = logits.dtype(),
-                                                      .first_col = part.first});
+                                                      .first_col = part.first,
+                                                      .map = map});
 }
 
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part) {
@@ -81,7 +84,7 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
 }
 
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab,
-                     const VocabularyPart& part) {
+                     const VocabularyPart& part, const LogitMap& map) {
   MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(),
            ", targets ", targets.shape());
   MT_CHECK(logits.contiguous(), logits.shape());
@@ -90,7 +93,7 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
   require_kernel(logits.context(), logits.context().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);
   int64_t valid = valid_columns(valid_vocab, own.size(1), part);
-  return apply(CrossEntropy{.targets = targets, .valid = valid, .part = part}, own);
+  return apply(CrossEntropy{.targets = targets, .valid = valid, .part = part, .map = map}, own);
 }
 
 }  // namespace mtrain

@@ -7,20 +7,40 @@
 namespace mtrain {
 namespace {
 
-struct Add {  // y = a + b;  da = db = dy
+/// to (+)= factor * from.
+void scaled(ExecutionContext& ctx, const Tensor& from, const Tensor& to, float factor,
+            bool accumulate) {
+  ctx.kernels().cast(ctx.stream(), {.src = from.raw(),
+                                    .dst = to.raw(),
+                                    .count = from.numel(),
+                                    .scale = factor,
+                                    .accumulate = accumulate,
+                                    .src_dtype = from.dtype(),
+                                    .dst_dtype = to.dtype()});
+}
+
+struct Add {  // y = a + factor * b;  da = dy, db = factor * dy
+  float factor = 1;
   MaybePlacement placed(const Tensor& a, const Tensor& b) const {
     return ResultPlacement("add", a).with(PlacementRule::add, b);
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& a, const Tensor& b) {
     Tensor y = ctx.empty(a.shape(), a.dtype());
-    ctx.kernels().add(
-        ctx.stream(),
-        {.a = a.raw(), .b = b.raw(), .y = y.raw(), .count = a.numel(), .dtype = a.dtype()});
+    ctx.kernels().add(ctx.stream(), {.a = a.raw(),
+                                     .b = b.raw(),
+                                     .y = y.raw(),
+                                     .count = a.numel(),
+                                     .dtype = a.dtype(),
+                                     .factor = factor});
     return y;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
-    for (auto& input : g)
-      if (input.wanted()) input.give(ctx, dy);
+    if (g[1].wanted() && factor != 1) {
+      auto [db, accumulate] = g[1].slot(ctx, dy.shape(), dy.dtype());
+      scaled(ctx, dy, db, factor, accumulate);
+    }
+    if (g[0].wanted()) g[0].give(ctx, dy);
+    if (g[1].wanted() && factor == 1) g[1].give(ctx, dy);
   }
 };
 
@@ -76,23 +96,14 @@ struct Mul {  // y = a * b;  da = dy * b, db = dy * a
 struct Scale {  // y = factor * x;  dx = factor * dy
   float factor = 1;
   MaybePlacement placed(const Tensor& x) const { return ResultPlacement("scale", x); }
-  void scaled(ExecutionContext& ctx, const Tensor& from, const Tensor& to, bool accumulate) const {
-    ctx.kernels().cast(ctx.stream(), {.src = from.raw(),
-                                      .dst = to.raw(),
-                                      .count = from.numel(),
-                                      .scale = factor,
-                                      .accumulate = accumulate,
-                                      .src_dtype = from.dtype(),
-                                      .dst_dtype = to.dtype()});
-  }
   Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
-    scaled(ctx, x, y, false);
+    scaled(ctx, x, y, factor, false);
     return y;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     auto [dx, accumulate] = g[0].slot(ctx, dy.shape(), dy.dtype());
-    scaled(ctx, dy, dx, accumulate);
+    scaled(ctx, dy, dx, factor, accumulate);
   }
 };
 
@@ -223,6 +234,73 @@ struct Gelu {  // y = x Φ(x)
   }
 };
 
+struct GeluMul {  // y = gelu(gate) * up
+  GeluKind kind = GeluKind::erf;
+  Tensor gate, up;
+  MaybePlacement placed(const Tensor& g, const Tensor& u) const {
+    return ResultPlacement("gelu_mul", g).with(PlacementRule::pointwise, u);
+  }
+  Tensor composition(const Tensor& g, const Tensor& u) const { return plain::gelu_mul(g, u, kind); }
+  Tensor forward(ExecutionContext& ctx, const Tensor& gate_in, const Tensor& up_in) {
+    gate = gate_in.detach();
+    up = up_in.detach();
+    return recompute(ctx);
+  }
+  Tensor recompute(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(gate.shape(), gate.dtype());
+    ctx.kernels().gelu_mul(ctx.stream(), {.gate = gate.raw(),
+                                          .up = up.raw(),
+                                          .y = y.raw(),
+                                          .count = gate.numel(),
+                                          .kind = kind,
+                                          .dtype = gate.dtype()});
+    return y;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    Tensor d_gate = ctx.empty(gate.shape(), gate.dtype()), d_up = ctx.empty(up.shape(), up.dtype());
+    ctx.kernels().gelu_mul_backward(ctx.stream(), {.dy = dy.raw(),
+                                                   .gate = gate.raw(),
+                                                   .up = up.raw(),
+                                                   .d_gate = d_gate.raw(),
+                                                   .d_up = d_up.raw(),
+                                                   .count = gate.numel(),
+                                                   .kind = kind,
+                                                   .dtype = gate.dtype()});
+    if (g[0].wanted()) g[0].give(ctx, d_gate);
+    if (g[1].wanted()) g[1].give(ctx, d_up);
+  }
+};
+
+struct Relu {  // y = max(x, 0), or its square
+  ReluKind kind = ReluKind::plain;
+  Tensor x;
+  MaybePlacement placed(const Tensor& in) const {
+    return ResultPlacement("relu", in).with(PlacementRule::pointwise);
+  }
+  Tensor composition(const Tensor& in) const { return plain::relu(in, kind); }
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
+    x = x_in.detach();
+    return recompute(ctx);
+  }
+  Tensor recompute(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().relu(
+        ctx.stream(),
+        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
+    return y;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+    ctx.kernels().relu_backward(ctx.stream(), {.dy = dy.raw(),
+                                               .x = x.raw(),
+                                               .dx = dx.raw(),
+                                               .count = x.numel(),
+                                               .kind = kind,
+                                               .accumulate = accumulate,
+                                               .dtype = x.dtype()});
+  }
+};
+
 /// The global token indices of the residual stream's rows.
 std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows) {
   if (!ctx.own_tokens) return {{ctx.first_token, rows}};
@@ -290,6 +368,12 @@ Tensor add(const Tensor& a, const Tensor& b) {
   return apply(Add{}, a, b);
 }
 
+Tensor add_scaled(const Tensor& a, const Tensor& b, float factor) {
+  check_alike(a, b);
+  require_kernel(a.context(), a.context().kernels().add, "add");
+  return apply(Add{.factor = factor}, a, b);
+}
+
 Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
   if (!b.defined()) return residual.defined() ? add(x, residual) : x;
   if (residual.defined()) check_alike(x, residual);
@@ -337,6 +421,24 @@ Tensor gelu(const Tensor& x, GeluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
   const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.kind = kind}, x);
+}
+
+Tensor gelu_mul(const Tensor& gate, const Tensor& up, GeluKind kind) {
+  check_alike(gate, up);
+  const KernelTable& kernels = gate.context().kernels();
+  return apply_or_compose(kernels.gelu_mul && kernels.gelu_mul_backward, GeluMul{.kind = kind},
+                          gate, up);
+}
+
+Tensor relu(const Tensor& x, ReluKind kind) {
+  MT_CHECK(x.contiguous(), x.shape());
+  const KernelTable& kernels = x.context().kernels();
+  return apply_or_compose(kernels.relu && kernels.relu_backward, Relu{.kind = kind}, x);
+}
+
+Tensor map_logits(const Tensor& x, const LogitMap& map) {
+  MT_CHECK(x.contiguous(), x.shape());
+  return map.identity() ? x : plain::map_logits(x, map);
 }
 
 Tensor dropout(const Tensor& x, float p, uint64_t name_key) {

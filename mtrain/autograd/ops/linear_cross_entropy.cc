@@ -24,6 +24,7 @@ struct LinearCrossEntropy {
   Tensor targets;
   int64_t valid = 0;  // number of valid ids in this shard
   VocabularyPart vocabulary;
+  LogitMap map;
   float loss_weight = 0;
   DeferredGradients* later = nullptr;  // passed by the caller of forward
   const QuantizedProducts* quantized = nullptr;
@@ -39,9 +40,9 @@ struct LinearCrossEntropy {
   /// The losses of some rows. Where `weights` is defined, the logits become their gradients.
   void to_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
                  const Tensor& loss, const Tensor& lse, const Tensor& weights) const {
-    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, vocabulary);
+    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, vocabulary, map);
     if (weights.defined())
-      cross_entropy_gradient(ctx, weights, logits, targets, lse, logits, valid, vocabulary);
+      cross_entropy_gradient(ctx, weights, logits, targets, lse, logits, valid, vocabulary, map);
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),
@@ -126,9 +127,9 @@ bool takes_partial_sums(const Tensor& w) {
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets,
                             int64_t valid_vocab, float loss_weight, const VocabularyPart& part,
                             DeferredGradients* later, const QuantizedProducts* quantized,
-                            const Tensor& b) {
+                            const Tensor& b, const LogitMap& map) {
   if (x.context().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part);
+    return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part, map);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
@@ -144,6 +145,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
   return apply(LinearCrossEntropy{.targets = targets,
                                   .valid = valid,
                                   .vocabulary = part,
+                                  .map = map,
                                   .loss_weight = loss_weight,
                                   .later = later,
                                   .quantized = quantized},

@@ -89,14 +89,14 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
 /// loss[T], lse[T] of logits[T,V], joined over the ranks of a sharded vocabulary. `valid`: the
-/// first columns that are ids.
+/// first columns that are ids. The loss is that of map(logits).
 void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
                           const Tensor& loss, const Tensor& lse, int64_t valid,
-                          const VocabularyPart& part);
+                          const VocabularyPart& part, const LogitMap& map);
 /// d_logits[T,V], which may be `logits`, from the gradient of each loss and the lse of forward.
 void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
                             const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
-                            int64_t valid, const VocabularyPart& part);
+                            int64_t valid, const VocabularyPart& part, const LogitMap& map);
 
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) {

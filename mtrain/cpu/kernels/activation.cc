@@ -13,13 +13,18 @@ namespace {
 using detail::kGeluCubic, detail::kGeluTwoC;
 constexpr float kLinear = -kGeluTwoC * kLog2OfE, kCubic = kLinear * kGeluCubic;
 
+struct ValueAndSlope {
+  Vec value, slope;
+};
+
 struct GeluTanh {
   static MT_HD Vec value(Vec x) { return x * sigmoid_of_exp2(x * (kLinear + kCubic * (x * x))); }
   /// s + x s (1 - s) d(2u)/dx.
-  static MT_HD Vec slope(Vec x) {
+  static MT_HD ValueAndSlope both(Vec x) {
     Vec square = x * x, s = sigmoid_of_exp2(x * (kLinear + kCubic * square));
-    return s + (x * (s - s * s)) * (kGeluTwoC + (3.0f * kGeluCubic * kGeluTwoC) * square);
+    return {x * s, s + (x * (s - s * s)) * (kGeluTwoC + (3.0f * kGeluCubic * kGeluTwoC) * square)};
   }
+  static MT_HD Vec slope(Vec x) { return both(x).slope; }
 };
 
 struct GeluErf {
@@ -35,10 +40,20 @@ struct GeluErf {
     return {x > 0.0f ? 1.0f - tail : tail, gauss};
   }
   static MT_HD Vec value(Vec x) { return x * normal(x).cdf; }
-  static MT_HD Vec slope(Vec x) {
+  static MT_HD ValueAndSlope both(Vec x) {
     Normal n = normal(x);
-    return n.cdf + x * (n.gauss * 0.3989422804014327f);
+    return {x * n.cdf, n.cdf + x * (n.gauss * 0.3989422804014327f)};
   }
+  static MT_HD Vec slope(Vec x) { return both(x).slope; }
+};
+
+struct Relu {
+  static MT_HD Vec value(Vec x) { return x < 0.0f ? Vec{} : x; }
+  static MT_HD Vec slope(Vec x) { return x > 0.0f ? splat(1.0f) : Vec{}; }
+};
+struct SquaredRelu {
+  static MT_HD Vec value(Vec x) { return Relu::value(x) * Relu::value(x); }
+  static MT_HD Vec slope(Vec x) { return 2.0f * Relu::value(x); }
 };
 
 /// N vectors, or N pointers. Not std::array, because the levels would share its functions.
@@ -77,15 +92,15 @@ void each_vector(Stream& stream, int64_t count, Pack<const T*, kIn> in, Pack<T*,
   });
 }
 
-template <class Form, class T>
-void gelu_of(Stream& stream, const GeluArgs& args) {
+template <class Form, class T, class Args>
+void activation_of(Stream& stream, const Args& args) {
   each_vector<T, 1, 1>(stream, args.count, {static_cast<const T*>(args.x)},
                        {static_cast<T*>(args.y)},
                        [](const Vecs<1>& x) { return Vecs<1>{Form::value(x.item[0])}; });
 }
 
-template <class Form, class T>
-void gelu_backward_of(Stream& stream, const GeluBackwardArgs& args) {
+template <class Form, class T, class Args>
+void activation_backward_of(Stream& stream, const Args& args) {
   auto dy = static_cast<const T*>(args.dy), x = static_cast<const T*>(args.x);
   auto dx = static_cast<T*>(args.dx);
   if (args.accumulate)
@@ -98,19 +113,68 @@ void gelu_backward_of(Stream& stream, const GeluBackwardArgs& args) {
     });
 }
 
+template <class Form, class T>
+void gelu_mul_of(Stream& stream, const GeluMulArgs& args) {
+  each_vector<T, 2, 1>(
+      stream, args.count, {static_cast<const T*>(args.gate), static_cast<const T*>(args.up)},
+      {static_cast<T*>(args.y)},
+      [](const Vecs<2>& v) { return Vecs<1>{Form::value(v.item[0]) * v.item[1]}; });
+}
+
+template <class Form, class T>
+void gelu_mul_backward_of(Stream& stream, const GeluMulBackwardArgs& args) {
+  each_vector<T, 3, 2>(stream, args.count,
+                       {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate),
+                        static_cast<const T*>(args.up)},
+                       {static_cast<T*>(args.d_gate), static_cast<T*>(args.d_up)},
+                       [](const Vecs<3>& v) {
+                         Vec dy = v.item[0], up = v.item[2];
+                         ValueAndSlope gate = Form::both(v.item[1]);
+                         return Vecs<2>{dy * up * gate.slope, dy * gate.value};
+                       });
+}
+
 }  // namespace
 
 void gelu(Stream& stream, const GeluArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    args.kind == GeluKind::erf ? gelu_of<GeluErf, T>(stream, args)
-                               : gelu_of<GeluTanh, T>(stream, args);
+    args.kind == GeluKind::erf ? activation_of<GeluErf, T>(stream, args)
+                               : activation_of<GeluTanh, T>(stream, args);
   });
 }
 
 void gelu_backward(Stream& stream, const GeluBackwardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    args.kind == GeluKind::erf ? gelu_backward_of<GeluErf, T>(stream, args)
-                               : gelu_backward_of<GeluTanh, T>(stream, args);
+    args.kind == GeluKind::erf ? activation_backward_of<GeluErf, T>(stream, args)
+                               : activation_backward_of<GeluTanh, T>(stream, args);
+  });
+}
+
+void gelu_mul(Stream& stream, const GeluMulArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    args.kind == GeluKind::erf ? gelu_mul_of<GeluErf, T>(stream, args)
+                               : gelu_mul_of<GeluTanh, T>(stream, args);
+  });
+}
+
+void gelu_mul_backward(Stream& stream, const GeluMulBackwardArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    args.kind == GeluKind::erf ? gelu_mul_backward_of<GeluErf, T>(stream, args)
+                               : gelu_mul_backward_of<GeluTanh, T>(stream, args);
+  });
+}
+
+void relu(Stream& stream, const ReluArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    args.kind == ReluKind::plain ? activation_of<Relu, T>(stream, args)
+                                 : activation_of<SquaredRelu, T>(stream, args);
+  });
+}
+
+void relu_backward(Stream& stream, const ReluBackwardArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    args.kind == ReluKind::plain ? activation_backward_of<Relu, T>(stream, args)
+                                 : activation_backward_of<SquaredRelu, T>(stream, args);
   });
 }
 

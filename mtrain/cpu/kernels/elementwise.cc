@@ -26,11 +26,12 @@ void add_row(Stream& stream, const AddArgs& args) {
       auto row = static_cast<const R*>(args.row);
       auto y = static_cast<T*>(args.y);
       int64_t cols = args.cols, rows = args.count / cols;
+      float factor = args.factor;
       for_blocks(cpu_stream(stream), rows, rows_per_task(cols), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r)
           SerialTeam{}.each(cols, [&](int64_t c) {
             int64_t i = r * cols + c;
-            y[i] = T(to_float(a[i]) + (b ? to_float(b[i]) : 0.0f) + to_float(row[c]));
+            y[i] = T(to_float(a[i]) + (b ? factor * to_float(b[i]) : 0.0f) + to_float(row[c]));
           });
       });
     });
@@ -43,6 +44,9 @@ void add(Stream& stream, const AddArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
     auto y = static_cast<T*>(args.y);
+    if (float factor = args.factor; factor != 1)
+      return each_element(stream, args.count,
+                          [=](int64_t i) { y[i] = T(to_float(a[i]) + factor * to_float(b[i])); });
     each_element(stream, args.count, [=](int64_t i) { y[i] = T(to_float(a[i]) + to_float(b[i])); });
   });
 }
@@ -78,6 +82,14 @@ void unary(Stream& stream, const UnaryArgs& args) {
       return unary_of<UnaryKind::normal_cdf>(stream, args);
     case UnaryKind::normal_pdf:
       return unary_of<UnaryKind::normal_pdf>(stream, args);
+    case UnaryKind::tanh:
+      return unary_of<UnaryKind::tanh>(stream, args);
+    case UnaryKind::tanh_slope:
+      return unary_of<UnaryKind::tanh_slope>(stream, args);
+    case UnaryKind::relu:
+      return unary_of<UnaryKind::relu>(stream, args);
+    case UnaryKind::step:
+      return unary_of<UnaryKind::step>(stream, args);
   }
 }
 

@@ -15,10 +15,13 @@ void rope(Stream& stream, const RopeArgs& args) {
         const float* cos = args.cos + args.positions[t] * half;
         const float* sin = args.sin + args.positions[t] * half;
         for (int64_t g = 0; g < args.groups; ++g)
-          for (int64_t j = 0; j < args.heads_per_group; ++j)
-            rope_head(SerialTeam{},
-                      x + t * args.row_stride + g * args.group_stride + j * args.head_dim, cos, sin,
-                      half, direction);
+          for (int64_t j = 0; j < args.heads_per_group; ++j) {
+            T* head = x + t * args.row_stride + g * args.group_stride + j * args.head_dim;
+            if (args.interleaved)
+              rope_head_interleaved(SerialTeam{}, head, cos, sin, half, direction);
+            else
+              rope_head(SerialTeam{}, head, cos, sin, half, direction);
+          }
       }
     });
   });

@@ -188,9 +188,9 @@ std::vector<SourcePtr> own_files(const ConfigContainer& config, bool saved) {
 const RuleBook& recipe_rules() {
   static const RuleBook kBook = [] {
     std::vector<Rule> all;
-    for (auto part :
-         {world_rules(), pipeline_rules(), context_rules(), moe_rules(), precision_rules(),
-          optimizer_rules(), memory_rules(), running_rules(), unused_setting_rules()})
+    for (auto part : {world_rules(), model_rules(), pipeline_rules(), context_rules(), moe_rules(),
+                      precision_rules(), optimizer_rules(), memory_rules(), running_rules(),
+                      unused_setting_rules()})
       all.insert(all.end(), part.begin(), part.end());
     return RuleBook(std::move(all), definitions());
   }();

@@ -29,6 +29,7 @@ MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& 
 MT_API std::string usual_path(Fact fact);
 
 std::span<const Rule> world_rules();
+std::span<const Rule> model_rules();
 std::span<const Rule> pipeline_rules();
 std::span<const Rule> context_rules();
 std::span<const Rule> moe_rules();

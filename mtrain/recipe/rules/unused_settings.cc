@@ -19,12 +19,14 @@ constexpr Rule row(const char* id, const char* path, const char* condition, Deta
 
 #define MT_DYNAMIC_SCALE "mixed_precision.dtype == 'fp16' and mixed_precision.loss_scale == 0"
 #define MT_DELAYED "fp8 and mixed_precision.fp8_recipe == 'delayed'"
+#define MT_YARN "model.rope.scaling == 'yarn'"
 #define MT_RECORDS_ARE_SPLIT                                                                      \
   "dataset.valid_path == '' and dataset.test_path == '' and len(dataset.valid_paths ?? []) == 0 " \
   "and len(dataset.test_paths ?? []) == 0"
 
 constexpr Details kDynamicScale = {"only fp16 has a loss scale, and loss_scale=0 makes it dynamic"};
 constexpr Details kDelayed = {"only delayed scales come from earlier steps"};
+constexpr Details kYarn = {"", "model.rope.scaling='yarn'"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
 constexpr Rule kRules[] = {
@@ -33,6 +35,10 @@ constexpr Rule kRules[] = {
         {"a given vocab_size is not rounded", "model.vocab_size=0"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),
+    row("norm-bias-unused", "model.norm_bias", "model.norm == 'layer' and model.norm_weight",
+        {"RMSNorm has no bias, nor has a norm without weight"}),
+    row("zero-centered-unused", "model.norm_zero_centered", "model.norm_weight",
+        {"norms without weight multiply by 1"}),
     row("rope-factor-unused", "model.rope.factor", "model.rope.scaling != 'none'",
         {"", "model.rope.scaling='llama3'"}),
     row("rope-low-freq-unused", "model.rope.low_freq_factor", "model.rope.scaling == 'llama3'",
@@ -40,7 +46,23 @@ constexpr Rule kRules[] = {
     row("rope-high-freq-unused", "model.rope.high_freq_factor", "model.rope.scaling == 'llama3'",
         {"", "model.rope.scaling='llama3'"}),
     row("rope-original-unused", "model.rope.original_max_positions",
-        "model.rope.scaling in ['llama3', 'yarn']", {"", "model.rope.scaling='llama3'"}),
+        "model.rope.scaling in ['llama3', 'yarn', 'dynamic', 'longrope']",
+        {"", "model.rope.scaling='llama3'"}),
+    row("rope-beta-fast-unused", "model.rope.beta_fast", MT_YARN, kYarn),
+    row("rope-beta-slow-unused", "model.rope.beta_slow", MT_YARN, kYarn),
+    row("rope-truncate-unused", "model.rope.truncate", MT_YARN, kYarn),
+    row("rope-mscale-unused", "model.rope.mscale",
+        MT_YARN " and model.rope.attention_factor == null and model.rope.mscale_all_dim > 0",
+        {"it is a coefficient of yarn's attention factor, and used only with mscale_all_dim"}),
+    row("rope-mscale-all-unused", "model.rope.mscale_all_dim",
+        MT_YARN " and model.rope.attention_factor == null",
+        {"it is a coefficient of yarn's attention factor"}),
+    row("attention-factor-unused", "model.rope.attention_factor",
+        "model.rope.scaling in ['yarn', 'longrope']"),
+    row("short-factor-unused", "model.rope.short_factor", "model.rope.scaling == 'longrope'"),
+    row("long-factor-unused", "model.rope.long_factor", "model.rope.scaling == 'longrope'"),
+    row("local-theta-unused", "model.rope.local_theta", "model.attention.window > 0",
+        {"no block has a window"}),
     row("window-interval-unused", "model.attention.global_interval",
         "model.attention.window > 0 and len(model.attention.window_blocks) == 0",
         {"it is an interval of blocks with a window, unless window_blocks lists them",

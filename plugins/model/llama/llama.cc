@@ -1,49 +1,27 @@
-// Llama 2 and 3 and models of the same architecture: an embedding, blocks, a last norm and a head
-// (mtrain/nn/decoder.h). T tokens (batch folded in), D embed.
+// Llama 2 and 3 and decoders that differ from them in settings: an embedding, blocks, a last norm
+// and a head (mtrain/nn/decoder.h). A block is, by default (mtrain/nn/transformer_block.cc shows
+// the variants),
+//   x = x + attention(norm1(x));  x = x + mlp(norm2(x))
+// with rotary grouped-query attention and a gated MLP. T tokens (batch folded in), D embed.
 #include <memory>
 
-#include "mtrain/nn/decoder.h"
-#include "mtrain/nn/mlp.h"
+#include "mtrain/nn/transformer_block.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {
 namespace {
 
-/// x = x + attention(norm1(x)); x = x + mlp(norm2(x)): rotary grouped-query attention and a gated
-/// MLP. The last product of each layer adds x as it stores its result.
-class LlamaBlock final : public DecoderBlock {
- public:
-  LlamaBlock(const DecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope)
-      : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
-        norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()),
-        mlp_(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std()) {}
-
-  Tensor operator()(Tensor x_TD, const ModelInput& input) const override {
-    x_TD = attn_(norm1_(x_TD), input, x_TD);
-    return mlp_(norm2_(x_TD), x_TD);
-  }
-
- private:
-  Norm norm1_;
-  Attention attn_;
-  Norm norm2_;
-  GatedMlp mlp_;
-};
-
 class Llama final : public Decoder {
  public:
   Llama(const DecoderSettings& c, ModelContext& context)
       : Decoder(c, context,
-                [&](const Scope& s, int64_t index, const RopeTable& rope) {
-                  return std::make_unique<LlamaBlock>(c, s, index, rope);
+                [&](const Scope& s, int64_t i, const RopeTable& rope) {
+                  return std::make_unique<TransformerBlock>(c, s, i, rope);
                 }),
         config_(c) {}
 
   double flops_per_token(int64_t seq_length) const override {
-    double mlp =
-        3 * static_cast<double>(config_.hidden_size) * static_cast<double>(config_.ffn_hidden_size);
-    double products = head_products();
+    double mlp = mlp_products(config_.ffn_hidden_size), products = head_products();
     for (int64_t i = 0; i < config_.layers; ++i)
       products += attention_products(seq_length, i) + mlp;
     return 6 * products;

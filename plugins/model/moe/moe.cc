@@ -1,10 +1,11 @@
 // Decoders with experts, such as Mixtral and Qwen3-MoE: an embedding, blocks, a last norm and a
-// head (mtrain/nn/decoder.h). T tokens (batch folded in), D embed.
+// head (mtrain/nn/decoder.h). In sparse blocks the MLP is a mixture of experts
+// (mtrain/nn/transformer_block.h). T tokens (batch folded in), D embed.
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "mtrain/nn/moe_step.h"
+#include "mtrain/nn/transformer_block.h"
 #include "mtrain/plugin/plugin.h"
 #include "settings.h"
 
@@ -15,36 +16,9 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
   MoeOptions options = c.moe.options(c.ffn_hidden_size);
   options.init_std = c.std();
   options.out_init_std = c.out_std();
+  options.activation = c.block.mlp_activation();
   return options;
 }
-
-/// x = x + attention(norm1(x)); x = x + mlp(norm2(x)), where the MLP is a mixture of experts in
-/// sparse blocks and a gated MLP in dense ones.
-class MoeBlock final : public DecoderBlock {
- public:
-  MoeBlock(const MoeDecoderSettings& c, const Scope& s, int64_t index, const RopeTable& rope,
-           std::vector<Moe*>& mixtures)
-      : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-        attn_(s / "attn", c.embed(), c.attention_options(rope, index)),
-        norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {
-    if (c.sparse(index))
-      mixtures.push_back(&moe_.emplace(s / "mlp", c.embed(), options_of(c)));
-    else
-      mlp_.emplace(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std());
-  }
-
-  Tensor operator()(Tensor x_TD, const ModelInput& input) const override {
-    x_TD = attn_(norm1_(x_TD), input, x_TD);
-    return moe_ ? (*moe_)(norm2_(x_TD), input, x_TD) : (*mlp_)(norm2_(x_TD), x_TD);
-  }
-
- private:
-  Norm norm1_;
-  Attention attn_;
-  Norm norm2_;
-  std::optional<GatedMlp> mlp_;
-  std::optional<Moe> moe_;
-};
 
 class MoeDecoder final : public Decoder {
  public:
@@ -63,7 +37,7 @@ class MoeDecoder final : public Decoder {
       int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
       int64_t width = config_.sparse(i) ? moe.top_k * ffn + moe.shared_ffn_hidden_size
                                         : config_.ffn_hidden_size;
-      products += attention_products(seq_length, i) + 3 * d * static_cast<double>(width);
+      products += attention_products(seq_length, i) + mlp_products(width);
       if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
     }
     return 6 * products;
@@ -85,8 +59,11 @@ class MoeDecoder final : public Decoder {
   // before it.
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
       : Decoder(c, context,
-                [&](const Scope& s, int64_t i, const RopeTable& rope) {
-                  return std::make_unique<MoeBlock>(c, s, i, rope, mixtures);
+                [&, experts = options_of(c)](const Scope& s, int64_t i, const RopeTable& rope) {
+                  auto block = std::make_unique<TransformerBlock>(c, s, i, rope,
+                                                                  c.sparse(i) ? &experts : nullptr);
+                  if (Moe* mixture = block->experts()) mixtures.push_back(mixture);
+                  return block;
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}

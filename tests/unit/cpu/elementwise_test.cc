@@ -92,6 +92,26 @@ TEST_CASE("activations at extreme values, NaN and infinity") {
   });
 }
 
+TEST_CASE("relu at extreme values, NaN and infinity, and its gradient at zero") {
+  each_level_and_dtype([]<class T>(T, Level& level) {
+    Buffer<T> x(5), one(5, 1), y(5);
+    x.set(0, std::nan("")), x.set(1, HUGE_VAL), x.set(2, 3), x.set(3, -HUGE_VAL), x.set(4, 0);
+    for (ReluKind kind : {ReluKind::plain, ReluKind::squared}) {
+      level.kernels.relu(*level.stream, {x.data(), y.data(), 5, kind, DTypeOf<T>::value});
+      CHECK(std::isnan(y[0]));
+      CHECK(y[1] == HUGE_VAL);
+      CHECK(y[2] == (kind == ReluKind::plain ? 3 : 9));
+      CHECK(y[3] == 0);
+      CHECK(y[4] == 0);
+      level.kernels.relu_backward(
+          *level.stream, {one.data(), x.data(), y.data(), 5, kind, false, DTypeOf<T>::value});
+      CHECK(y[2] == (kind == ReluKind::plain ? 1 : 6));
+      CHECK(y[3] == 0);
+      CHECK(y[4] == 0);
+    }
+  });
+}
+
 TEST_CASE("mul, in place too") {
   each_level_and_dtype([]<class T>(T, Level& level) {
     for (int64_t n : kCounts) {

@@ -25,6 +25,21 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
+TEST_CASE("tanh_fast is within 6 ulp, odd, and exact at its ends") {
+  double worst = 0;
+  for (float x = 1e-6f; x < 12; x *= 1.00037f)
+    worst = std::max(worst, ulps(tanh_fast(x), std::tanh(static_cast<double>(x))));
+  MESSAGE("worst ", worst, " ulp");
+  CHECK(worst < 6);
+  for (float x : {0.0f, 1e-20f, 0.1f, 0.7f, 20.0f}) CHECK(tanh_fast(-x) == -tanh_fast(x));
+  CHECK(tanh_fast(0) == 0);
+  CHECK(tanh_fast(1e-30f) == 1e-30f);
+  CHECK(tanh_fast(50) == 1);
+  CHECK(tanh_fast(kInf) == 1);
+  CHECK(tanh_fast(-kInf) == -1);
+  CHECK(std::isnan(tanh_fast(kNan)));
+}
+
 TEST_CASE("exp_fast is within 2 ulp over its whole range") {
   double worst = 0, worst_nonpositive = 0;
   for (float x = -87.3f; x < 88.7228f; x += 1.9e-4f) {

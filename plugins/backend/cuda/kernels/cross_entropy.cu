@@ -2,6 +2,7 @@
 // a sum of exponentials relative to it, and these are merged (Milakov & Gimelshein 2018,
 // arXiv:1805.02867). Formulas: mtrain/kernel/cross_entropy.h.
 #include "mtrain/kernel/cross_entropy.h"
+#include "mtrain/kernel/logit_map.h"
 #include "rows.cuh"
 
 namespace mtrain::cuda {
@@ -18,8 +19,8 @@ __device__ __forceinline__ Pair join(Pair a, Pair b) {
           a.second * exp_nonpositive(a.first - top) + b.second * exp_nonpositive(b.first - top)};
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
+template <class T, int N, class Map>
+__global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a, Map map) {
   __shared__ Pair warps[kWarp + 1];
   BlockTeam team{warps};
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
@@ -33,12 +34,12 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
       float top = mine.first;
 #pragma unroll
       for (int j = 0; j < N; ++j)
-        if (i + j < valid) top = fmaxf(top, to_float(pack.item[j]));
+        if (i + j < valid) top = fmaxf(top, map.value(to_float(pack.item[j])));
       float sum = top == -INFINITY ? 0.0f : mine.second * exp_nonpositive(mine.first - top);
 #pragma unroll
       for (int j = 0; j < N; ++j)
         if (i + j < valid) {
-          float v = to_float(pack.item[j]);
+          float v = map.value(to_float(pack.item[j]));
           broken |= v != v;
           sum += top == -INFINITY ? 0.0f : exp_nonpositive(v - top);
         }
@@ -54,15 +55,15 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
       if (target < 0)
         loss = 0;
       else if (!a.part || (column >= 0 && column < a.cols))
-        loss = column < valid ? loss - to_float(logits[column]) : INFINITY;
+        loss = column < valid ? loss - map.value(to_float(logits[column])) : INFINITY;
       a.loss[row] = loss;
       a.lse[row] = valid <= 0 ? -INFINITY : lse;
     }
   }
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a) {
+template <class T, int N, class Map>
+__global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a, Map map) {
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
     T* d_logits = static_cast<T*>(a.d_logits) + row * a.cols;
@@ -74,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a
       auto pack = load<N>(logits + i);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        float p = exp_fast(to_float(pack.item[j]) - lse);
-        float g = (p - (i + j == column ? 1.0f : 0.0f)) * d_loss;
+        float logit = map.value(to_float(pack.item[j])), p = exp_fast(logit - lse);
+        float g = (p - (i + j == column ? 1.0f : 0.0f)) * d_loss * map.slope(logit);
         pack.item[j] = rounded<T>(target < 0 || i + j >= a.valid_cols ? 0.0f : g);
       }
       store(d_logits + i, pack);
@@ -92,16 +93,37 @@ unsigned blocks_for(const Launch& launch, int64_t rows) {
   return static_cast<unsigned>(std::min<int64_t>(rows, int64_t{launch.processors} * 16));
 }
 
+/// A scale or a cap, chosen at run time; the losses of plain logits have kernels of their own.
+struct MappedLogits {
+  float scale, cap;
+  __device__ float value(float x) const {
+    return cap != 0 ? CappedLogits{scale, cap}.value(x) : scale * x;
+  }
+  __device__ float slope(float z) const {
+    return cap != 0 ? CappedLogits{scale, cap}.slope(z) : scale;
+  }
+};
+
+template <class F>
+void with_map(const LogitMap& map, F&& f) {
+  if (map.identity())
+    f(PlainLogits{});
+  else
+    f(MappedLogits{map.scale, map.cap});
+}
+
 }  // namespace
 
 cudaError_t cross_entropy(const Launch& launch, const CrossEntropyArgs& a) {
   if (a.rows <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
     unsigned blocks = blocks_for(launch, a.rows), threads = threads_for<T>(a.cols);
-    if (whole_packs<T>(a.cols) && aligned(16, a.logits))
-      losses<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a);
-    else
-      losses<T, 1><<<blocks, threads, 0, launch.stream>>>(a);
+    with_map(a.map, [&]<class Map>(Map map) {
+      if (whole_packs<T>(a.cols) && aligned(16, a.logits))
+        losses<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a, map);
+      else
+        losses<T, 1><<<blocks, threads, 0, launch.stream>>>(a, map);
+    });
     return cudaGetLastError();
   });
 }
@@ -110,10 +132,12 @@ cudaError_t cross_entropy_backward(const Launch& launch, const CrossEntropyBackw
   if (a.rows <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
     unsigned blocks = blocks_for(launch, a.rows), threads = threads_for<T>(a.cols);
-    if (whole_packs<T>(a.cols) && aligned(16, a.logits, a.d_logits))
-      gradients<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a);
-    else
-      gradients<T, 1><<<blocks, threads, 0, launch.stream>>>(a);
+    with_map(a.map, [&]<class Map>(Map map) {
+      if (whole_packs<T>(a.cols) && aligned(16, a.logits, a.d_logits))
+        gradients<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a, map);
+      else
+        gradients<T, 1><<<blocks, threads, 0, launch.stream>>>(a, map);
+    });
     return cudaGetLastError();
   });
 }

@@ -13,11 +13,13 @@ template <class T>
 struct Add {
   const T *a, *b;
   T* y;
+  float factor;  // of b
   template <int N>
   __device__ void at(int64_t i) const {
     auto p = load<N>(a + i), q = load<N>(b + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) p.item[j] = rounded<T>(to_float(p.item[j]) + to_float(q.item[j]));
+    for (int j = 0; j < N; ++j)
+      p.item[j] = rounded<T>(to_float(p.item[j]) + factor * to_float(q.item[j]));
     store(y + i, p);
   }
 };
@@ -29,6 +31,7 @@ struct AddRow {
   const R* row;
   T* y;
   int64_t cols;
+  float factor;  // of b
   template <int N>
   __device__ void at(int64_t i) const {
     auto p = load<N>(a + i);
@@ -37,8 +40,8 @@ struct AddRow {
     if (b) q = load<N>(b + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      p.item[j] =
-          rounded<T>(to_float(p.item[j]) + (b ? to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
+      p.item[j] = rounded<T>(to_float(p.item[j]) + (b ? factor * to_float(q.item[j]) : 0.0f) +
+                             to_float(r.item[j]));
     store(y + i, p);
   }
 };
@@ -145,12 +148,14 @@ cudaError_t add(const Launch& launch, const AddArgs& a) {
     auto x = static_cast<const T*>(a.a), b = static_cast<const T*>(a.b);
     auto y = static_cast<T*>(a.y);
     if (!a.row)
-      return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y), Add<T>{x, b, y});
+      return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y),
+                                    Add<T>{x, b, y, a.factor});
     return with_float_type(a.row_dtype, [&]<class R>(R) {
       constexpr int kN = std::min(kPack<T>, kPack<R>);
       bool vector = a.cols % kN == 0 && aligned(16, x, b, y, a.row);
-      return each_element<kN>(launch, a.count, vector,
-                              AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols});
+      return each_element<kN>(
+          launch, a.count, vector,
+          AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols, a.factor});
     });
   });
 }
@@ -172,6 +177,14 @@ cudaError_t unary(const Launch& launch, const UnaryArgs& a) {
       return unary_of<UnaryKind::normal_cdf>(launch, a);
     case UnaryKind::normal_pdf:
       return unary_of<UnaryKind::normal_pdf>(launch, a);
+    case UnaryKind::tanh:
+      return unary_of<UnaryKind::tanh>(launch, a);
+    case UnaryKind::tanh_slope:
+      return unary_of<UnaryKind::tanh_slope>(launch, a);
+    case UnaryKind::relu:
+      return unary_of<UnaryKind::relu>(launch, a);
+    case UnaryKind::step:
+      return unary_of<UnaryKind::step>(launch, a);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,5 +1,6 @@
 #include "column_sums.cuh"
 #include "mtrain/kernel/layer_norm.h"
+#include "mtrain/kernel/norm_weight.h"
 #include "rows.cuh"
 
 namespace mtrain::cuda {
@@ -16,8 +17,10 @@ struct Forward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
-    layer_norm_row(team, in[0], static_cast<const T*>(a.w), static_cast<const T*>(a.b), out,
-                   a.mean + row, a.rstd + row, a.cols, a.eps);
+    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
+      layer_norm_row(team, in[0], w, static_cast<const T*>(a.b), out, a.mean + row, a.rstd + row,
+                     a.cols, a.eps);
+    });
   }
 };
 
@@ -31,8 +34,10 @@ struct Backward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
-    layer_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.mean[row],
-                            a.rstd[row], out, a.cols, a.accumulate_dx);
+    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
+      layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.cols,
+                              a.accumulate_dx);
+    });
   }
 };
 

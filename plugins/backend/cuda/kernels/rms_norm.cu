@@ -1,4 +1,5 @@
 #include "column_sums.cuh"
+#include "mtrain/kernel/norm_weight.h"
 #include "mtrain/kernel/rms_norm.h"
 #include "rows.cuh"
 
@@ -16,7 +17,8 @@ struct Forward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
-    rms_norm_row(team, in[0], static_cast<const T*>(a.w), out, a.rstd + row, a.cols, a.eps);
+    with_weight(static_cast<const T*>(a.w), a.offset,
+                [&](auto w) { rms_norm_row(team, in[0], w, out, a.rstd + row, a.cols, a.eps); });
   }
 };
 
@@ -31,8 +33,9 @@ struct Backward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
-    rms_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.rstd[row], out, a.cols,
-                          a.accumulate_dx);
+    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
+      rms_norm_row_backward(team, in[0], in[1], w, a.rstd[row], out, a.cols, a.accumulate_dx);
+    });
   }
 };
 
