@@ -41,20 +41,4 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
   return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
 }
 
-std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                   const std::string& k, const std::string& v, bool transpose) {
-  std::vector<HfPiece> pieces;
-  bool fused =
-      q == k && k == v;  // one matrix that stacks all queries, then all keys, then all values
-  int64_t query_rows = layout.queries_per_group() * layout.head_dim, e = layout.head_dim;
-  int64_t k_base = fused ? layout.heads * e : 0, v_base = fused ? k_base + layout.groups * e : 0;
-  for (int64_t g = 0; g < layout.groups; ++g) {
-    int64_t row = g * layout.group_stride();
-    pieces.push_back({q, g * query_rows, row, query_rows, transpose});
-    pieces.push_back({k, k_base + g * e, row + query_rows, e, transpose});
-    pieces.push_back({v, v_base + g * e, row + query_rows + e, e, transpose});
-  }
-  return pieces;
-}
-
 }  // namespace mtrain

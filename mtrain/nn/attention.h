@@ -38,11 +38,4 @@ class MT_API Attention {
   Linear qkv_, out_;
 };
 
-/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,
-/// `k` and `v` are their names; three equal names mean one matrix that stacks all queries, then all
-/// keys, then all values.
-MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                          const std::string& k, const std::string& v,
-                                          bool transpose = false);
-
 }  // namespace mtrain

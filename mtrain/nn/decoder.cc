@@ -114,29 +114,4 @@ double Decoder::head_products() const {
   return static_cast<double>(settings_.hidden_size) * static_cast<double>(context_.vocab_size);
 }
 
-std::vector<HfParameter> Decoder::hf_names(const AddBlockNames& add) const {
-  std::vector<HfParameter> map = {{"embed.weight", {{"model.embed_tokens.weight"}}},
-                                  {"norm.weight", {{"model.norm.weight"}}}};
-  if (!settings_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
-  for (int64_t i = 0; i < settings_.layers; ++i) {
-    std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, "."),
-                attn = theirs + "self_attn.";
-    map.push_back({ours + "norm1.weight", {{theirs + "input_layernorm.weight"}}});
-    map.push_back(
-        {ours + "attn.qkv.weight", hf_qkv_pieces(settings_.head_layout(), attn + "q_proj.weight",
-                                                 attn + "k_proj.weight", attn + "v_proj.weight")});
-    map.push_back({ours + "attn.out.weight", {{attn + "o_proj.weight"}}});
-    map.push_back({ours + "norm2.weight", {{theirs + "post_attention_layernorm.weight"}}});
-    add(i, ours, theirs, map);
-  }
-  return map;
-}
-
-void Decoder::add_hf_mlp(const std::string& ours, const std::string& theirs,
-                         std::vector<HfParameter>& map) {
-  for (const char* part : {"gate", "up", "down"})
-    map.push_back(
-        {cat(ours, "mlp.", part, ".weight"), {{cat(theirs, "mlp.", part, "_proj.weight")}}});
-}
-
 }  // namespace mtrain

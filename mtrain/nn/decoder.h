@@ -63,15 +63,6 @@ class MT_API Decoder : public Model {
   /// with the half of the scores that the causal mask leaves; and in the head.
   double attention_products(int64_t seq_length) const;
   double head_products() const;
-  /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head
-  /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each
-  /// block: (block, our prefix, their prefix, list).
-  using AddBlockNames = std::function<void(int64_t, const std::string&, const std::string&,
-                                           std::vector<HfParameter>&)>;
-  std::vector<HfParameter> hf_names(const AddBlockNames& add) const;
-  /// Adds Llama's names of a gated MLP.
-  static void add_hf_mlp(const std::string& ours, const std::string& theirs,
-                         std::vector<HfParameter>& map);
 
  private:
   DecoderSettings settings_;

@@ -84,9 +84,13 @@ void hf_folder(std::string_view text) {
   });
   input_fault_only([&] {
     HfDir source(folder);
-    std::vector<const Schema*> schemas = {kCatalog.section("model")};
-    if (const Schema* llama = kCatalog.component("model", "llama")) schemas.push_back(llama);
-    hf_settings(source.config_text(), "config.json", schemas);
+    static const HfFamilies kFamilies = HfFamilies::read(plugins().folders());
+    HfTarget target{.families = kFamilies,
+                    .plugin = "llama",
+                    .schemas = {kCatalog.section("model")},
+                    .schema_of = model_schemas(kCatalog)};
+    if (const Schema* llama = kCatalog.component("model", "llama")) target.schemas.push_back(llama);
+    read_hf_config(source.config_text(), "config.json", target);
   });
   input_fault_only([&] {
     chat::TemplateFile file = chat::read_template(folder);
