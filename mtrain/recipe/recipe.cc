@@ -14,6 +14,7 @@
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/foreign_names.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/planned.h"
 #include "mtrain/recipe/resolvers.h"
@@ -310,7 +311,7 @@ bool has_home_paths(Recipe& recipe) {
         .fix(home ? cat(setting, "=", home, given.substr(1)) : "write the absolute path");
   };
   for (const InputPath& input : recipe.inputs) check(input.setting, input.given, input.where);
-  for (const char* setting : {"run.dir", "checkpoint.dir"})
+  for (const char* setting : {"run.dir", "checkpoint.dir", "checkpoint.hf"})
     if (const Node* node = recipe.config.root().find(setting);
         node && node->kind() == NodeKind::string)
       check(setting, node->as_text(), node->loc());
@@ -424,6 +425,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
+  check_hf_export(recipe, catalog, plugins);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

@@ -7,27 +7,13 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
-#include "mtrain/record/saved_step.h"
 
 namespace mtrain {
 namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
-
-/// The folder of model.init_from, if it is a Hugging Face folder that still exists.
-fs::path source_folder(const Recipe& recipe) {
-  const std::string& from = recipe.settings.model.init_from;
-  if (from.empty()) return {};
-  const fs::path folder = recipe.resolve(from);
-  std::error_code error;
-  const bool there = fs::is_regular_file(folder / "config.json", error) && !is_saved_run(folder);
-  return there ? folder : fs::path();
-}
-
-std::string source_config(const fs::path& folder) {
-  return folder.empty() ? std::string() : read_file(folder / "config.json");
-}
 
 std::optional<DType> dtype_of(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
@@ -74,17 +60,6 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer,
 
 }  // namespace
 
-void require_hf_family(const Recipe& recipe, const PluginHost& plugins,
-                       const std::string& wanted) {
-  const SchemaCatalog catalog = schema_catalog(plugins);
-  const std::string& type = recipe.settings.model.type;
-  const Schema* schema = catalog.component("model", type);
-  MT_USER_CHECK(schema, ErrorClass::plugin, cat("there is no model plugin ", type), "");
-  hf_family_for_export(HfFamilies::read(plugins.folders()), wanted,
-                       source_config(source_folder(recipe)),
-                       HfModel(recipe.config.root().at("model"), *schema));
-}
-
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                             const CheckpointStore& store, int64_t step, const fs::path& to,
                             const HfRunOptions& options) {
@@ -94,8 +69,8 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                 cat("there is no model plugin ", recipe.settings.model.type), "");
   const HfModel model(recipe.config.root().at("model"), *schema);
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  const fs::path source = source_folder(recipe);
-  const std::string theirs = source_config(source);
+  const fs::path source = hf_source_folder(recipe);
+  const std::string theirs = hf_source_config(recipe);
   const HfFamily& family = hf_family_for_export(families, options.family, theirs, model);
   HfFolderWriter out(to);
   const auto tokenizer = open_tokenizer(recipe, plugins);

@@ -24,11 +24,6 @@ struct HfRunExported {
   bool tokenizer = false;  // the tokenizer's files are in the folder
 };
 
-/// Throws Error(config) if no family can express the settings, without plugin code; see
-/// hf_family_for_export().
-MT_API void require_hf_family(const Recipe& recipe, const PluginHost& plugins,
-                              const std::string& wanted);
-
 /// Writes the folder `to`, which must not exist. Throws Error.
 MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
