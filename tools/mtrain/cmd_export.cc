@@ -96,7 +96,8 @@ void convert(const Cli& cli, const ExportOptions& options) {
 }
 
 /// Makes a run of the folder: its step 0 are the weights.
-void import_folder(Cli& cli, const std::string& from, const std::string& run) {
+void import_folder(Cli& cli, const std::string& from, const std::string& run,
+                   std::vector<std::string> overrides) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(is_hugging_face(from), ErrorClass::usage,
                 cat(printable(from), " is no Hugging Face folder: it has no config.json"),
@@ -104,10 +105,12 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run) {
   std::error_code error;
   MT_USER_CHECK(!fs::exists(run, error), ErrorClass::io, cat(printable(run), " exists already"),
                 "choose a new folder for the run");
-  Recipe recipe = recipe_of_folder(
-      from, {cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string()))),
-             "logger.console=off", "logger.metrics=false", "logger.tensorboard=false"},
-      plugins);
+  overrides.push_back(
+      cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string()))));
+  for (const char* quiet : {"logger.console=off", "logger.metrics=false",
+                            "logger.tensorboard=false"})
+    overrides.emplace_back(quiet);
+  Recipe recipe = recipe_of_folder(from, overrides, plugins);
   cli.status = run_training(cli, recipe, plugins);
   if (!cli.quiet && cli.status == 0)
     std::cout << run << ": step 0 has the weights of " << from << '\n';
@@ -176,16 +179,21 @@ void add_convert_command(CLI::App& app, Cli& cli) {
 void add_import_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("import", "make a run of a Hugging Face folder");
   auto from = std::make_shared<std::string>(), run = std::make_shared<std::string>();
+  auto overrides = std::make_shared<std::vector<std::string>>();
   command->add_option("from", *from, "a Hugging Face folder")->required()->type_name("DIR");
   command->add_option("run", *run, "the new run's folder")
       ->required()
       ->type_name("RUN")
       ->check(check_output_path, "");
+  command->add_option("overrides", *overrides, "settings to change: key=value")
+      ->type_name("KEY=VALUE");
   command->footer(
       "Step 0 of the run has the weights: generate, eval, export and model.init_from=RUN use it. "
       "Training needs no import: model.init_from=DIR.\n"
       "Example:\n  mtrain import models/Llama-3.2-1B runs/llama");
-  command->callback([&cli, from, run] { import_folder(cli, *from, *run); });
+  command->callback([&cli, from, run, overrides] {
+    import_folder(cli, *from, *run, *overrides);
+  });
 }
 
 }  // namespace mtrain
