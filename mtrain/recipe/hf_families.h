@@ -1,7 +1,7 @@
 // Families of Hugging Face models, as data: what each key of config.json means for a model plugin,
 // and which tensors hold which parameters. A family is a file
 // <plugin folder>/model_<plugin>.families/<model_type>.yaml next to the plugin's .so; plugin code
-// is not needed to read it. plugins/model/README.md describes the format. Import, export, check
+// is not needed to read it. docs/hugging-face.md describes the format. Import, export, check
 // and `mtrain families` work from it. Values, immutable once read; safe from any thread.
 #pragma once
 #include <cstdint>
@@ -111,6 +111,7 @@ struct HfFamily {
   std::vector<std::string> architectures;
   std::string plugin;    // the model plugin
   std::string needs;     // the feature that is not built, if the family's files say no more
+  std::string compared;   // with which other implementation its results were compared, and where
   HfConditions settings;  // settings that all models of the family have
   std::vector<HfObject> objects;
   std::vector<HfKey> keys;

@@ -13,7 +13,7 @@ namespace {
 const std::vector<std::string> kWords = {
     "model_type", "architectures", "like",     "needs",  "settings", "objects",
     "keys",       "indices",       "blocks",   "tensors", "copies",   "unused",
-    "training_settings", "former_endings"};
+    "training_settings", "former_endings", "compared"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -111,6 +111,7 @@ class FamilyReader {
     family_.file = file;
     family_.architectures.clear();
     family_.needs.clear();
+    family_.compared.clear();
   }
 
   void read_head(const Node& root) {
@@ -128,6 +129,7 @@ class FamilyReader {
     else
       fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
+    if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
       fault(root.loc(), "there are neither keys nor needs", "a family has keys and tensors, or "
             "says in `needs` which part is not built");
@@ -237,7 +239,7 @@ class FamilyReader {
     else
       fault(option.key_where, cat("there is no '", printable(word, 60), "' for a key with the rule ",
                                   rule.empty() ? "of none" : rule),
-            "plugins/model/README.md lists the words of each rule");
+            "docs/hugging-face.md lists the words of each rule");
   }
 
   void read_values(HfKey& key, const Node& map) {

@@ -1,5 +1,6 @@
 // mtrain families: the families of Hugging Face models that the plugins read and write.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -31,6 +32,7 @@ void list_json(const std::vector<Row>& rows) {
                    {"architectures", row.family->architectures},
                    {"plugin", row.family->plugin},
                    {"lacks", row.lacks},
+                   {"compared", row.family->compared},
                    {"file", row.family->file.string()}});
   std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -53,12 +55,31 @@ void list_text(const std::vector<Row>& rows) {
   if (rows.empty()) std::cout << "no families\n";
 }
 
-void list(Cli& cli, bool json) {
+/// The table of docs/families.md.
+void list_markdown(const std::vector<Row>& rows) {
+  std::cout << "# Families of Hugging Face models\n"
+               "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
+               "to use and to add them.\n\n"
+               "| model_type | architectures | plugin | not built | compared with |\n"
+               "|---|---|---|---|---|\n";
+  for (const Row& row : rows)
+    std::cout << "| `" << row.family->model_type << "` | " << join(row.family->architectures, ", ")
+              << " | `" << row.family->plugin << "` | " << row.lacks << " | "
+              << row.family->compared << " |\n";
+}
+
+struct ListOptions {
+  bool json = false, markdown = false;
+};
+
+void list(Cli& cli, const ListOptions& options) {
   const PluginHost plugins = plugin_host(cli);
   const SchemaCatalog catalog = schema_catalog(plugins);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const std::vector<Row> rows = rows_of(families, catalog);
-  json ? list_json(rows) : list_text(rows);
+  options.json       ? list_json(rows)
+  : options.markdown ? list_markdown(rows)
+                     : list_text(rows);
   if (!families.faults().ok())
     throw Error(ErrorClass::plugin, families.faults().text(),
                 "correct these files; the families in them cannot be used");
@@ -70,10 +91,11 @@ void add_families_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
       "families", "list the families of Hugging Face models, and what those lack that cannot be "
                   "used; runs no plugin code");
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "print as JSON");
+  auto options = std::make_shared<ListOptions>();
+  auto* json = command->add_flag("--json", options->json, "print as JSON");
+  command->add_flag("--markdown", options->markdown, "print as a table in Markdown")->excludes(json);
   command->footer("Examples:\n  mtrain families\n  mtrain families --json");
-  command->callback([&cli, json] { list(cli, *json); });
+  command->callback([&cli, options] { list(cli, *options); });
 }
 
 }  // namespace mtrain

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "mtrain/checkpoint/hf_dir.h"
 #include "roots.h"
@@ -195,7 +196,7 @@ TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
   for (const char* site : {"hf.open", "hf.write", "hf.fsync"}) {
     const Outcome outcome =
         cli_in(scratch.path(), "export run out", "/nowhere",
-               {std::string("MTRAIN_FAULT=") + site + ":2:ENOSPC"});
+               {std::string("MTRAIN_FAULT=") + site + ":2:errno=ENOSPC"});
     CHECK_MESSAGE(outcome.status == 18, outcome.err);
   }
   for (const auto& entry : fs::directory_iterator(scratch.path()))
@@ -218,6 +219,32 @@ TEST_CASE("all tensors that do not fit are named at once, with both names") {
   CHECK_FALSE(fs::exists(scratch / "run"));
 }
 
+TEST_CASE("docs: from a hub folder to a trained one in five commands") {
+  const Scratch scratch("mtrain-five-commands");
+  const std::string page = slurp(source_root() / "docs/hugging-face.md");
+  auto block = [&](const std::string& kind) {
+    const size_t begin = page.find("```" + kind + "\n");
+    REQUIRE(begin != std::string::npos);
+    const size_t text = page.find('\n', begin) + 1;
+    return page.substr(text, page.find("```", text) - text);
+  };
+  copy_golden(scratch, "llama_tiny", "models/base");
+  scratch.write("finetune.yaml", block("yaml"));
+  std::string notes;
+  for (int i = 0; i < 300; ++i) notes += "Note " + std::to_string(i * i) + " of many.\n\n";
+  scratch.write("notes.txt", notes);
+  std::istringstream lines(block("sh"));
+  int commands = 0;
+  for (std::string line; std::getline(lines, line); ++commands) {
+    REQUIRE(line.starts_with("mtrain "));
+    const Outcome outcome = done(scratch, line.substr(7));
+    if (line.find(" generate ") != std::string::npos) CHECK(outcome.out.starts_with("abc"));
+  }
+  CHECK(commands == 5);
+  CHECK(tensors(scratch / "models/finetuned") != tensors(scratch / "models/base"));
+  CHECK(slurp(scratch / "models/finetuned/tokenizer.json") == small_tokenizer(190));
+}
+
 TEST_CASE("mtrain families lists what can be read, and what is not built") {
   const Outcome list = cli({"families"});
   CHECK_MESSAGE(list.status == 0, list.err);
@@ -226,4 +253,6 @@ TEST_CASE("mtrain families lists what can be read, and what is not built") {
   const auto json = nlohmann::json::parse(cli({"families", "--json"}).out);
   CHECK(json.size() > 15);
   for (const auto& family : json) CHECK(fs::exists(family.at("file").get<std::string>()));
+  CHECK_MESSAGE(cli({"families", "--markdown"}).out == slurp(source_root() / "docs/families.md"),
+                "write it again: mtrain families --markdown > docs/families.md");
 }
