@@ -308,7 +308,8 @@ class Reader {
       const auto setting =
           std::find_if(out_.settings.begin(), out_.settings.end(),
                        [&](const HfSetting& s) { return s.path == cat("model.", path); });
-      if (given == set_.end() || setting == out_.settings.end() || !setting->value.same_value(value))
+      if (given == set_.end() || setting == out_.settings.end() ||
+          !setting->value.same_value(value))
         continue;
       const std::string& decides = given->second.path;
       const size_t dot = decides.find('.'), own = key.name.find('.');
@@ -365,16 +366,17 @@ class Reader {
   }
 
   void refuse_other_family(const std::string& lacks, const PluginSchema& schema_of) {
-    if (const std::string conflict = family_conflict(config_, target_.families); !conflict.empty()) {
+    if (const std::string conflict = family_conflict(config_, target_.families);
+        !conflict.empty()) {
       out_.refused.push_back({"architectures", conflict, kCorrectOne});
       return;
     }
     const std::vector<std::string> read = readable(target_.families, target_.plugin, schema_of);
-    HfRefusal refusal{.key = "architectures",
-                      .what = cat("this folder is a ", kind_of(config_), "; the model plugin ",
-                                  target_.plugin, " reads ",
-                                  read.empty() ? "none" : join(read, " and ")),
-                      .fix = ""};
+    HfRefusal refusal{
+        .key = "architectures",
+        .what = cat("this folder is a ", kind_of(config_), "; the model plugin ", target_.plugin,
+                    " reads ", read.empty() ? "none" : join(read, " and ")),
+        .fix = ""};
     const std::string all = join(readable(target_.families, "", schema_of), ", ");
     if (family_ && lacks.empty())
       refusal.fix = cat("set model.type=", family_->plugin);
@@ -458,7 +460,8 @@ class Reader {
   bool layer_types_are(const char* kind) const {
     auto types = config_.find("layer_types");
     return types != config_.end() && types->is_array() && !types->empty() &&
-           std::all_of(types->begin(), types->end(), [&](const Json& type) { return type == kind; });
+           std::all_of(types->begin(), types->end(),
+                       [&](const Json& type) { return type == kind; });
   }
 
   void check_layer_types(const FieldSpec* field, const Key& key) {
@@ -466,14 +469,14 @@ class Reader {
                        std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
                          return type == "full_attention" || type == "sliding_attention";
                        });
-    if (!known) return refuse(key, "the model plugin supports only attention to all earlier tokens");
-    const bool mixed =
-        !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
-    if (mixed && is_built(field, 1))
-      refuse(key, "the model plugin has one window for all blocks");
+    if (!known)
+      return refuse(key, "the model plugin supports only attention to all earlier tokens");
+    const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
+    if (mixed && is_built(field, 1)) refuse(key, "the model plugin has one window for all blocks");
   }
 
-  /// The window becomes the setting. Where it is not built, it is accepted if no sequence is longer.
+  /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
+  /// longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
     if (layer_types_are("full_attention") || key.value == false) return;
     const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
@@ -532,9 +535,10 @@ const HfFamily& hf_family_of(const std::string& config_json, const std::string& 
   const HfFamily* family = families.find(text_of(config, "model_type"), architecture_of(config));
   if (family && family->plugin == plugin) return *family;
   const auto all = families.of_plugin(plugin);
-  MT_USER_CHECK(!all.empty(), ErrorClass::config,
-                cat("the model plugin ", plugin, " has no file that says what ", file_name, " means"),
-                cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
+  MT_USER_CHECK(
+      !all.empty(), ErrorClass::config,
+      cat("the model plugin ", plugin, " has no file that says what ", file_name, " means"),
+      cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
   return *all.front();
 }
 

@@ -33,8 +33,7 @@ const HfKey* find_key(const std::vector<HfKey>& keys, std::string_view name) {
 /// The families of one folder NAME.families, which may be like each other.
 class FolderReader {
  public:
-  FolderReader(const fs::path& folder, std::string plugin,
-               std::map<std::string, Report>& faulty)
+  FolderReader(const fs::path& folder, std::string plugin, std::map<std::string, Report>& faulty)
       : plugin_(std::move(plugin)), faulty_(faulty) {
     for (const fs::path& file : entries_of(folder))
       if (file.extension() == ".yaml") files_[file.stem().string()] = file;
@@ -97,8 +96,8 @@ HfFamilies HfFamilies::read(const std::vector<fs::path>& plugin_folders) {
     for (const fs::path& entry : entries_of(folder)) {
       const std::string name = entry.filename().string();
       if (!name.starts_with(kFolderPrefix) || !name.ends_with(kFolderEnding)) continue;
-      const std::string plugin =
-          name.substr(kFolderPrefix.size(), name.size() - kFolderPrefix.size() - kFolderEnding.size());
+      const std::string plugin = name.substr(
+          kFolderPrefix.size(), name.size() - kFolderPrefix.size() - kFolderEnding.size());
       if (!plugins.insert(plugin).second) continue;  // like the plugin itself, of an earlier folder
       std::map<std::string, Report> faulty;
       for (HfFamily& family : FolderReader(entry, plugin, faulty).read())
@@ -116,8 +115,7 @@ HfFamilies HfFamilies::read(const std::vector<fs::path>& plugin_folders) {
   return out;
 }
 
-const HfFamily* HfFamilies::find(std::string_view model_type,
-                                 std::string_view architecture) const {
+const HfFamily* HfFamilies::find(std::string_view model_type, std::string_view architecture) const {
   if (const auto bad = faulty_.find(std::string(model_type)); bad != faulty_.end())
     throw Error(ErrorClass::plugin,
                 cat("the file of the family ", bad->first, " is faulty:\n", bad->second.text()),

@@ -44,7 +44,7 @@ struct HfKey {
   std::string name;               // "rms_norm_eps"; "rope.factor" in an object (HfObject)
   std::vector<std::string> also;  // further names under which it is read
   HfKeyRule rule = HfKeyRule::harmless;
-  std::string setting;  // below model: "norm_eps"
+  std::string setting;    // below model: "norm_eps"
   bool training = false;  // setting: used only in training, so the recipe's own value takes
                           // precedence
   std::vector<std::pair<Node, Node>> values;  // setting: their value and ours, where they differ
@@ -58,21 +58,21 @@ struct HfKey {
   std::optional<std::pair<std::string, Node>> required;
 
   // What export writes.
-  std::optional<Node> write;       // harmless, only: this value
-  bool write_nothing = false;      // never written
-  bool keep = false;               // harmless: the value in the folder of model.init_from
-  std::string write_setting;       // harmless: the value of this setting
-  std::optional<Node> omit;        // not written if the setting has this value
-  bool zero_omitted = false;       // not written if the setting is 0
+  std::optional<Node> write;           // harmless, only: this value
+  bool write_nothing = false;          // never written
+  bool keep = false;                   // harmless: the value in the folder of model.init_from
+  std::string write_setting;           // harmless: the value of this setting
+  std::optional<Node> omit;            // not written if the setting has this value
+  bool zero_omitted = false;           // not written if the setting is 0
   std::string zero_key, zero_setting;  // if the setting is 0: the value of this key or setting
   Location where;
 };
 
 /// Keys of an object of config.json. They are keys of the family by the name NAME.KEY.
 struct HfObject {
-  std::string name;               // "rope"
-  std::vector<std::string> read;  // "rope_parameters", "rope_scaling"
-  std::string write;              // under which name export writes it
+  std::string name;                                    // "rope"
+  std::vector<std::string> read;                       // "rope_parameters", "rope_scaling"
+  std::string write;                                   // under which name export writes it
   std::optional<std::pair<std::string, Node>> unless;  // not written if this setting has this value
 };
 
@@ -109,8 +109,8 @@ struct HfBlocks {
 struct HfFamily {
   std::string model_type;
   std::vector<std::string> architectures;
-  std::string plugin;    // the model plugin
-  std::string needs;     // the feature that is not built, if the family's files say no more
+  std::string plugin;     // the model plugin
+  std::string needs;      // the feature that is not built, if the family's files say no more
   std::string compared;   // with which other implementation its results were compared, and where
   HfConditions settings;  // settings that all models of the family have
   std::vector<HfObject> objects;
@@ -121,7 +121,7 @@ struct HfFamily {
   std::vector<std::string> training_settings;  // without effect on what the weights compute
   std::vector<HfTensorRule> tensors;
   std::vector<HfCopy> copies;
-  std::vector<std::pair<std::string, std::string>> unused;  // pattern and reason
+  std::vector<std::pair<std::string, std::string>> unused;          // pattern and reason
   std::vector<std::pair<std::string, std::string>> former_endings;  // of names: now and formerly
   fs::path file;
 

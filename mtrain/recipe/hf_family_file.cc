@@ -10,10 +10,21 @@
 namespace mtrain {
 namespace {
 
-const std::vector<std::string> kWords = {
-    "model_type", "architectures", "like",     "needs",  "settings", "objects",
-    "keys",       "indices",       "blocks",   "tensors", "copies",   "unused",
-    "training_settings", "former_endings", "compared"};
+const std::vector<std::string> kWords = {"model_type",
+                                         "architectures",
+                                         "like",
+                                         "needs",
+                                         "settings",
+                                         "objects",
+                                         "keys",
+                                         "indices",
+                                         "blocks",
+                                         "tensors",
+                                         "copies",
+                                         "unused",
+                                         "training_settings",
+                                         "former_endings",
+                                         "compared"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -21,8 +32,7 @@ class FamilyReader {
  public:
   FamilyReader(HfFamily& family, Report& report) : family_(family), report_(report) {}
 
-  void read(const Node& root,
-            const std::function<const HfFamily*(const std::string&)>& base) {
+  void read(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
     if (!root.is_map()) return fault(root.loc(), "the file is not a map");
     const bool common = family_.plugin.empty();  // keys of all families
     allow(root, common ? std::vector<std::string>{"keys"} : kWords);
@@ -53,8 +63,9 @@ class FamilyReader {
     for (const auto& entry : map.entries()) {
       if (std::find(words.begin(), words.end(), entry.key) != words.end()) continue;
       const auto near = nearest(entry.key, words, 1);
-      fault(entry.key_where, cat("there is no '", printable(entry.key, 60), "' here"),
-            near.empty() ? cat("allowed: ", join(words, ", ")) : cat("did you mean ", near[0], "?"));
+      fault(
+          entry.key_where, cat("there is no '", printable(entry.key, 60), "' here"),
+          near.empty() ? cat("allowed: ", join(words, ", ")) : cat("did you mean ", near[0], "?"));
     }
   }
 
@@ -102,10 +113,11 @@ class FamilyReader {
     const std::string name = text(*like), plugin = family_.plugin;
     const HfFamily* other = base && !name.empty() ? base(name) : nullptr;
     if (!other)
-      return fault(like->loc(), cat("there is no usable family ", printable(name, 60),
-                                    " of the model plugin ", plugin),
-                   "`like` names another file of this folder, without .yaml; files may not name "
-                   "each other in a circle");
+      return fault(
+          like->loc(),
+          cat("there is no usable family ", printable(name, 60), " of the model plugin ", plugin),
+          "`like` names another file of this folder, without .yaml; files may not name "
+          "each other in a circle");
     const fs::path file = family_.file;
     family_ = *other;
     family_.file = file;
@@ -121,8 +133,9 @@ class FamilyReader {
     if (!type)
       fault(root.loc(), "model_type is missing", cat("model_type: ", stem));
     else if (text(*type) != stem)
-      fault(type->loc(), cat("model_type is ", printable(type->as_text(), 60),
-                             ", but the file is called ", family_.file.filename().string()),
+      fault(type->loc(),
+            cat("model_type is ", printable(type->as_text(), 60), ", but the file is called ",
+                family_.file.filename().string()),
             "a file has the name of its model_type");
     if (const Node* names = root.get("architectures"))
       family_.architectures = texts(*names);
@@ -131,7 +144,8 @@ class FamilyReader {
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
-      fault(root.loc(), "there are neither keys nor needs", "a family has keys and tensors, or "
+      fault(root.loc(), "there are neither keys nor needs",
+            "a family has keys and tensors, or "
             "says in `needs` which part is not built");
   }
 
@@ -143,7 +157,8 @@ class FamilyReader {
   }
   HfConditions conditions(const Node& node) {
     HfConditions out;
-    if (!node.is_map()) fault(node.loc(), "wanted settings and their values, {tie_embeddings: true}");
+    if (!node.is_map())
+      fault(node.loc(), "wanted settings and their values, {tie_embeddings: true}");
     for (const auto& entry : node.entries()) out.emplace_back(entry.key, scalar(entry.value));
     return out;
   }
@@ -153,7 +168,8 @@ class FamilyReader {
     allow(entry.value, {"read", "write", "unless"});
     if (const Node* read = entry.value.get("read")) object.read = texts(*read);
     if (object.read.empty())
-      return fault(entry.key_where, cat(entry.key, " has no names to read"), "read: [rope_scaling]");
+      return fault(entry.key_where, cat(entry.key, " has no names to read"),
+                   "read: [rope_scaling]");
     object.write = object.read[0];
     if (const Node* write = entry.value.get("write")) object.write = text(*write);
     if (const Node* unless = entry.value.get("unless")) object.unless = condition(*unless);
@@ -171,7 +187,8 @@ class FamilyReader {
 
   void read_key(const Node::Entry& entry) {
     std::erase_if(family_.keys, [&](const HfKey& key) { return key.name == entry.key; });
-    if (entry.value.is_null()) return;  // not a key of this family, other than of the one it is like
+    if (entry.value.is_null())
+      return;  // not a key of this family, other than of the one it is like
     if (!entry.value.is_map())
       return fault(entry.value.loc(), cat(entry.key, " is not a map"),
                    cat(entry.key, ": {setting: PATH}, {harmless: REASON}, or another of: ",
@@ -198,10 +215,10 @@ class FamilyReader {
   void read_rule(HfKey& key, const std::string& rule, const Node& options) {
     const Node* given = options.get(rule);
     if (!given) return;
-    key.rule = rule == "setting"   ? HfKeyRule::setting
-               : rule == "only"    ? HfKeyRule::only
-               : rule == "dropout" ? HfKeyRule::dropout
-               : rule == "window"  ? HfKeyRule::window
+    key.rule = rule == "setting"       ? HfKeyRule::setting
+               : rule == "only"        ? HfKeyRule::only
+               : rule == "dropout"     ? HfKeyRule::dropout
+               : rule == "window"      ? HfKeyRule::window
                : rule == "layer_types" ? HfKeyRule::layer_types
                                        : HfKeyRule::harmless;
     if (rule == "harmless") {
@@ -223,22 +240,36 @@ class FamilyReader {
     const std::string& word = option.key;
     const Node& value = option.value;
     const bool setting = rule != "harmless" && rule != "only";
-    if (word == "also") key.also = texts(value);
-    else if (word == "default") key.omitted = value_of(value);
-    else if (word == "if_null") key.null = value_of(value);
-    else if (word == "because" && rule == "only") key.reason = text(value);
-    else if (word == "training" && rule == "setting") key.training = flag(value);
-    else if (word == "required" && rule == "setting") key.required = condition(value);
-    else if (word == "values" && rule == "setting") read_values(key, value);
-    else if (word == "omit" && setting) key.omit = scalar(value);
-    else if (word == "zero" && setting) read_zero(key, value);
-    else if (word == "zero_setting" && setting) key.zero_setting = text(value);
-    else if (word == "write" && (!setting || value.as_text() == "omitted")) read_write(key, value);
-    else if (word == "keep" && rule == "harmless") key.keep = flag(value);
-    else if (word == "write_setting" && rule == "harmless") key.write_setting = text(value);
+    if (word == "also")
+      key.also = texts(value);
+    else if (word == "default")
+      key.omitted = value_of(value);
+    else if (word == "if_null")
+      key.null = value_of(value);
+    else if (word == "because" && rule == "only")
+      key.reason = text(value);
+    else if (word == "training" && rule == "setting")
+      key.training = flag(value);
+    else if (word == "required" && rule == "setting")
+      key.required = condition(value);
+    else if (word == "values" && rule == "setting")
+      read_values(key, value);
+    else if (word == "omit" && setting)
+      key.omit = scalar(value);
+    else if (word == "zero" && setting)
+      read_zero(key, value);
+    else if (word == "zero_setting" && setting)
+      key.zero_setting = text(value);
+    else if (word == "write" && (!setting || value.as_text() == "omitted"))
+      read_write(key, value);
+    else if (word == "keep" && rule == "harmless")
+      key.keep = flag(value);
+    else if (word == "write_setting" && rule == "harmless")
+      key.write_setting = text(value);
     else
-      fault(option.key_where, cat("there is no '", printable(word, 60), "' for a key with the rule ",
-                                  rule.empty() ? "of none" : rule),
+      fault(option.key_where,
+            cat("there is no '", printable(word, 60), "' for a key with the rule ",
+                rule.empty() ? "of none" : rule),
             "docs/hugging-face.md lists the words of each rule");
   }
 
@@ -276,8 +307,8 @@ class FamilyReader {
   void read_tensor(const Node::Entry& entry) {
     std::erase_if(family_.tensors, [&](const auto& rule) { return rule.tensor == entry.key; });
     if (entry.value.is_null()) return;
-    HfTensorRule rule{.tensor = entry.key, .parameters = {}, .when = {}, .blocks = {},
-                      .where = entry.key_where};
+    HfTensorRule rule{
+        .tensor = entry.key, .parameters = {}, .when = {}, .blocks = {}, .where = entry.key_where};
     if (entry.value.is_scalar()) {
       rule.parameters = {text(entry.value)};
     } else {
@@ -310,9 +341,9 @@ class FamilyReader {
     }
     if (word != "part") return;
     const std::string part = text(value);
-    rule.part = part == "queries"  ? Part::queries
-                : part == "keys"   ? Part::keys
-                : part == "values" ? Part::values
+    rule.part = part == "queries"                 ? Part::queries
+                : part == "keys"                  ? Part::keys
+                : part == "values"                ? Part::values
                 : part == "queries, keys, values" ? Part::all
                                                   : Part::whole;
     if (rule.part == Part::whole)
@@ -371,7 +402,8 @@ class FamilyReader {
         if (*value && !is_key((*value)->key))
           fault(key.where, cat(key.name, " has the value of ", (*value)->key, ", which is no key"));
       for (const std::string& name : {key.zero_key, key.same_as})
-        if (!is_key(name)) fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
+        if (!is_key(name))
+          fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
       for (const std::string& other : key.also)
         if (const HfKey* owner = family_.key(other); owner != &key)
           fault(key.where, cat(other, " is another name of both ", key.name, " and ", owner->name));

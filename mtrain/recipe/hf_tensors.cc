@@ -79,7 +79,8 @@ class Expander {
       for (int64_t i = 0; i < layers; ++i) {
         if (!is_in(rule, i)) continue;
         std::vector<std::string> parameters;
-        for (const std::string& name : rule.parameters) parameters.push_back(replaced(name, "i", i));
+        for (const std::string& name : rule.parameters)
+          parameters.push_back(replaced(name, "i", i));
         add(rule, replaced(rule.tensor, "i", i), parameters);
       }
     }
@@ -89,8 +90,7 @@ class Expander {
  private:
   bool is_in(const HfTensorRule& rule, int64_t block) const {
     for (const HfBlocks& blocks : family_.blocks)
-      if (blocks.name == rule.blocks)
-        return model_.contains(blocks, block) != rule.not_in_blocks;
+      if (blocks.name == rule.blocks) return model_.contains(blocks, block) != rule.not_in_blocks;
     return true;
   }
 
@@ -169,20 +169,19 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
   const auto count = static_cast<int64_t>(shapes.size());
   std::vector<int64_t> heights;
   for (const Shape& shape : shapes) {
-    MT_USER_CHECK(width_of(shape) == out.width && shape.rank() == shapes[0].rank() &&
-                      rows_of(shape) % (tensor.pieces * out.stacks) == 0,
-                  ErrorClass::plugin,
-                  cat("the family's tensor ", tensor.name, " cannot hold ",
-                      join(tensor.parameters, ", ")),
-                  cat("correct its file: ", rule.where.text()));
+    MT_USER_CHECK(
+        width_of(shape) == out.width && shape.rank() == shapes[0].rank() &&
+            rows_of(shape) % (tensor.pieces * out.stacks) == 0,
+        ErrorClass::plugin,
+        cat("the family's tensor ", tensor.name, " cannot hold ", join(tensor.parameters, ", ")),
+        cat("correct its file: ", rule.where.text()));
     heights.push_back(rows_of(shape) / tensor.pieces / out.stacks);
     out.height += heights.back();
   }
   if (rule.part != Part::whole) {
     out.height = 0;
     for (Part part : {Part::queries, Part::keys, Part::values})
-      if (rule.part == part || rule.part == Part::all)
-        add_part(heads, part, out.height, out.rows);
+      if (rule.part == part || rule.part == Part::all) add_part(heads, part, out.height, out.rows);
   } else {
     for (int64_t s = 0; s < out.stacks; ++s) {
       int64_t offset = 0;

@@ -56,8 +56,8 @@ struct HfRows {
 
 /// A tensor for parameters of certain shapes.
 struct HfPlacement {
-  Shape shape;         // in the file
-  int64_t stacks = 1;  // matrices that are stored one after the other
+  Shape shape;                    // in the file
+  int64_t stacks = 1;             // matrices that are stored one after the other
   int64_t height = 0, width = 1;  // of one of them, as [out, in]
   bool transposed = false;        // the file stores each as [in, out]
   std::vector<HfRows> rows;

@@ -79,8 +79,8 @@ class Writer {
                                 : Json::array({family_.architectures.at(0)});
     out_["torch_dtype"] = torch_name(facts_.dtype);
     for (const HfObject& object : family_.objects) {
-      const bool left_out =
-          object.unless && brief(model_.value(object.unless->first)) == brief(object.unless->second);
+      const bool left_out = object.unless && brief(model_.value(object.unless->first)) ==
+                                                 brief(object.unless->second);
       if (left_out) out_.erase(object.write);
     }
     return dump(out_);
@@ -99,8 +99,7 @@ class Writer {
 
   void add(const HfKey& key) {
     if (key.write_nothing) return;
-    if (key.required &&
-        brief(model_.value(key.required->first)) != brief(key.required->second))
+    if (key.required && brief(model_.value(key.required->first)) != brief(key.required->second))
       return;
     switch (key.rule) {
       case HfKeyRule::setting:
@@ -172,9 +171,8 @@ class Writer {
 
 /// Whether a key of the family writes the setting.
 bool is_written(const HfFamily& family, const std::string& path) {
-  return std::any_of(family.keys.begin(), family.keys.end(), [&](const HfKey& key) {
-    return key.setting == path && !key.write_nothing;
-  });
+  return std::any_of(family.keys.begin(), family.keys.end(),
+                     [&](const HfKey& key) { return key.setting == path && !key.write_nothing; });
 }
 
 }  // namespace
@@ -183,8 +181,8 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
   std::vector<std::string> out;
   auto is_training = [&](const FieldSpec& spec) {
     return spec.resume == ResumeClass::safe || spec.resume == ResumeClass::start ||
-           std::find(family.training_settings.begin(), family.training_settings.end(),
-                     spec.path) != family.training_settings.end();
+           std::find(family.training_settings.begin(), family.training_settings.end(), spec.path) !=
+               family.training_settings.end();
   };
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
@@ -204,8 +202,8 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
   return out;
 }
 
-std::string hf_config_text(const HfFamilies& families, const HfFamily& family,
-                           const HfModel& model, const HfConfigFacts& facts) {
+std::string hf_config_text(const HfFamilies& families, const HfFamily& family, const HfModel& model,
+                           const HfConfigFacts& facts) {
   return Writer(family, model, facts).text(families.common());
 }
 
@@ -220,8 +218,8 @@ std::string hf_generation_text(const std::string& config_json) {
 std::string hf_config_with_dtype(const std::string& config_json, const std::string& file_name,
                                  DType dtype) {
   Json config = parse_source(config_json);
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint,
-                cat(file_name, " is not a JSON object"), "the file is damaged: fetch it again");
+  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " is not a JSON object"),
+                "the file is damaged: fetch it again");
   const bool newer = config.contains("dtype");
   config[newer ? "dtype" : "torch_dtype"] = torch_name(dtype);
   if (newer && config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);

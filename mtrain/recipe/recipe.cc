@@ -197,8 +197,8 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
                    cat(brief(*ours), " differs from ", name,
                        setting.theirs.empty() ? std::string(", whose model_type means ")
                        : setting.omitted      ? cat(", which omits ", setting.theirs,
-                                             ", so its default in transformers applies: ")
-                                       : cat(", where ", setting.theirs, " is "),
+                                                    ", so its default in transformers applies: ")
+                                              : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
             .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
     }

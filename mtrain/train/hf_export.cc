@@ -22,7 +22,8 @@ std::vector<std::byte> packed(const std::vector<float>& values, const std::strin
   for (size_t i = 0; i < values.size(); ++i) {
     const T value = static_cast<T>(values[i]);
     if constexpr (!std::is_same_v<T, float>)
-      MT_USER_CHECK(std::isfinite(to_float(value)) || !std::isfinite(values[i]), ErrorClass::numeric,
+      MT_USER_CHECK(std::isfinite(to_float(value)) || !std::isfinite(values[i]),
+                    ErrorClass::numeric,
                     cat("tensor ", tensor, ": element ", i, " is ", values[i],
                         ", which this type cannot represent"),
                     "write bf16 or fp32: --dtype bf16");
@@ -45,8 +46,8 @@ std::vector<std::byte> as_type(const std::vector<float>& values, DType dtype,
 
 /// Adds the boxes of rows [row, row + rows) of a parameter, as a matrix with the first two of three
 /// dimensions as rows, to `out`.
-void add_boxes(const std::string& name, const Shape& shape, int64_t row, int64_t rows,
-               float* to, std::vector<Slice>& out) {
+void add_boxes(const std::string& name, const Shape& shape, int64_t row, int64_t rows, float* to,
+               std::vector<Slice>& out) {
   auto add = [&](Shape offset, Shape extent) {
     const auto bytes = static_cast<size_t>(extent.numel()) * sizeof(float);
     out.push_back({name, DType::f32, shape, offset, extent,
@@ -215,8 +216,8 @@ class FolderTensors final : public HfTensorReader {
   std::vector<TensorSpec> specs_;
 };
 
-HfExported write(const std::vector<TensorSpec>& specs, uint64_t shard_bytes,
-                 HfTensorReader& reader, HfFolderWriter& out) {
+HfExported write(const std::vector<TensorSpec>& specs, uint64_t shard_bytes, HfTensorReader& reader,
+                 HfFolderWriter& out) {
   HfExported done{.tensors = specs.size()};
   for (const TensorSpec& spec : specs)
     done.bytes += static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);

@@ -41,9 +41,8 @@ std::vector<std::vector<size_t>> shards_of(const std::vector<TensorSpec>& tensor
                                            uint64_t shard_bytes) {
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return natural_less(tensors[a].name, tensors[b].name);
-  });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return natural_less(tensors[a].name, tensors[b].name); });
   std::vector<std::vector<size_t>> out;
   uint64_t used = 0;
   for (size_t i : order) {
@@ -67,8 +66,7 @@ std::string shard_name(size_t number, size_t count) {
 void require_absent(const fs::path& to) {
   std::error_code error;
   const auto status = fs::symlink_status(to, error);
-  MT_USER_CHECK(!fs::exists(status), ErrorClass::io,
-                cat(printable(to.string()), " exists already"),
+  MT_USER_CHECK(!fs::exists(status), ErrorClass::io, cat(printable(to.string()), " exists already"),
                 "choose a new folder, or remove this one: nothing is overwritten");
 }
 
@@ -98,9 +96,7 @@ void HfFolderWriter::text(const std::string& name, std::string_view content) {
   file.close();
 }
 
-void HfFolderWriter::copy(const fs::path& file) {
-  text(file.filename().string(), read_file(file));
-}
+void HfFolderWriter::copy(const fs::path& file) { text(file.filename().string(), read_file(file)); }
 
 size_t HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
                                HfTensorReader& reader) {
@@ -138,10 +134,9 @@ void HfFolderWriter::commit() {
 
 std::vector<fs::path> hf_side_files(const fs::path& folder) {
   std::vector<fs::path> out;
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-        "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja",
-        "generation_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",
+                           "vocab.txt", "chat_template.jinja", "generation_config.json"}) {
     std::error_code error;
     if (fs::is_regular_file(folder / name, error)) out.push_back(folder / name);
   }

@@ -55,8 +55,7 @@ namespace {
 
 class Importer {
  public:
-  Importer(const HfDir& source, const HfFamily& family, const HfModel& model,
-           ParamList& parameters)
+  Importer(const HfDir& source, const HfFamily& family, const HfModel& model, ParamList& parameters)
       : source_(source),
         family_(family),
         parameters_(parameters),
@@ -137,9 +136,8 @@ class Importer {
                        " ", original->shape, ", and this model has one matrix for both"));
     if (!copy->dtype || !is_floating(*copy->dtype))
       return fault(cat(copy->name, ": type ", copy->file_dtype, " cannot be imported"));
-    const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const HfTensor& t) {
-      return t.name == original_name;
-    });
+    const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const HfTensor& t) { return t.name == original_name; });
     if (entry != entries_.end() && parameters_.find(entry->parameters[0]))
       copies_.push_back({copy, original});
   }
@@ -213,8 +211,7 @@ class Importer {
     std::vector<float> values(static_cast<size_t>(
         p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
     for (const Source& source : sources) {
-      const std::vector<float> floats =
-          hf_floats(*source.tensor, 0, source.tensor->shape.numel());
+      const std::vector<float> floats = hf_floats(*source.tensor, 0, source.tensor->shape.numel());
       require_finite(*source.tensor, floats);
       copy(floats, source, values);
     }

@@ -40,8 +40,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plug
 }
 
 /// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
-bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer,
-                     const std::string& config, HfFolderWriter& out) {
+bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const std::string& config,
+                     HfFolderWriter& out) {
   bool tokenized = false, generation = false;
   auto copy_from = [&](const fs::path& folder, bool of_tokenizer) {
     for (const fs::path& file : hf_side_files(folder)) {
@@ -60,9 +60,8 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer,
 
 }  // namespace
 
-HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
-                            const CheckpointStore& store, int64_t step, const fs::path& to,
-                            const HfRunOptions& options) {
+HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
+                            int64_t step, const fs::path& to, const HfRunOptions& options) {
   const SchemaCatalog catalog = schema_catalog(plugins);
   const Schema* schema = catalog.component("model", recipe.settings.model.type);
   MT_USER_CHECK(schema, ErrorClass::plugin,
@@ -74,14 +73,13 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
   const HfFamily& family = hf_family_for_export(families, options.family, theirs, model);
   HfFolderWriter out(to);
   const auto tokenizer = open_tokenizer(recipe, plugins);
-  const DType dtype = options.dtype ? *options.dtype
-                                    : dtype_of(theirs).value_or(
-                                          recipe.settings.mixed_precision.compute_type());
+  const DType dtype =
+      options.dtype ? *options.dtype
+                    : dtype_of(theirs).value_or(recipe.settings.mixed_precision.compute_type());
   const int64_t set = recipe.settings.model.vocab_size;
   const int64_t vocab = set > 0 ? set : tokenizer->vocab_size();
-  const std::string config =
-      hf_config_text(families, family, model,
-                     {.dtype = dtype, .vocab_size = vocab, .source = theirs});
+  const std::string config = hf_config_text(
+      families, family, model, {.dtype = dtype, .vocab_size = vocab, .source = theirs});
   HfRunExported done{.family = family.model_type, .dtype = dtype};
   out.text("config.json", config);
   done.tokenizer = copy_side_files(source, tokenizer.get(), config, out);

@@ -7,10 +7,10 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
+#include "mtrain/recipe/hf_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/planning.h"
-#include "mtrain/recipe/hf_config.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/model_options.h"
 #include "mtrain/train/state_io.h"
@@ -77,8 +77,8 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     const HfDir source(from);
     const HfFamilies families = HfFamilies::read(plugins.folders());
     const std::string& type = recipe.settings.model.type;
-    const HfFamily& family = hf_family_of(
-        source.config_text(), (source.path() / "config.json").string(), families, type);
+    const HfFamily& family = hf_family_of(source.config_text(),
+                                          (source.path() / "config.json").string(), families, type);
     const HfModel settings(recipe.config.root().at("model"),
                            plugins.load(Model::kKind, type).schema);
     if (planned) require_hf_fit(source, family, settings, planned->parameters);

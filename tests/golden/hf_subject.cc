@@ -201,8 +201,8 @@ Tensors Subject::to_hf(bool gradients) const {
               static_cast<size_t>(place.element(run.tensor_row + r * run.tensor_step, c));
           MT_CHECK(!filled[at], tensor.name, " is covered twice");
           filled[at] = true;
-          to[at] = values[run.parameter][static_cast<size_t>((run.parameter_row + r) * place.width +
-                                                             c)];
+          to[at] =
+              values[run.parameter][static_cast<size_t>((run.parameter_row + r) * place.width + c)];
         }
     for (size_t i = 0; i < filled.size(); ++i)
       MT_CHECK(filled[i], tensor.name, " has a hole at ", i);

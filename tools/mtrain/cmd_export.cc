@@ -28,9 +28,9 @@ std::optional<uint64_t> bytes_of(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number == 0) return std::nullopt;
   const std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const uint64_t factor = unit == "GB"                 ? 1000000000
-                          : unit == "MB"               ? 1000000
-                          : unit == "KB"               ? 1000
+  const uint64_t factor = unit == "GB"                  ? 1000000000
+                          : unit == "MB"                ? 1000000
+                          : unit == "KB"                ? 1000
                           : unit.empty() || unit == "B" ? 1
                                                         : 0;
   if (factor == 0 || number > UINT64_MAX / factor) return std::nullopt;
@@ -38,9 +38,9 @@ std::optional<uint64_t> bytes_of(const std::string& text) {
 }
 
 std::string check_size(const std::string& text) {
-  return bytes_of(text) ? std::string()
-                        : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40),
-                              "'");
+  return bytes_of(text)
+             ? std::string()
+             : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40), "'");
 }
 
 std::optional<DType> dtype_of(const ExportOptions& options) {
@@ -62,11 +62,11 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                     options.to, " --dtype bf16"));
   const ModelSource source = open_model(options.from, {}, plugins);
   const SavedRun& run = source.run;
-  const HfRunExported done = export_hf_run(run.recipe, plugins, CheckpointStore(run.checkpoints),
-                                           run.step, options.to,
-                                           {.dtype = dtype_of(options),
-                                            .family = options.family,
-                                            .shard_bytes = *bytes_of(options.shard_size)});
+  const HfRunExported done =
+      export_hf_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step, options.to,
+                    {.dtype = dtype_of(options),
+                     .family = options.family,
+                     .shard_bytes = *bytes_of(options.shard_size)});
   say_done(cli, options, done.weights,
            cat("step ", run.step, " as ", done.family, " in ", name(done.dtype)));
   if (!cli.quiet && !done.tokenizer)
@@ -86,11 +86,10 @@ void convert(const Cli& cli, const ExportOptions& options) {
       if (t->dtype && is_floating(*t->dtype)) return *t->dtype;
     return DType::f32;
   }());
-  out.text("config.json", hf_config_with_dtype(
-                              config, (source.path() / "config.json").string(), dtype));
+  out.text("config.json",
+           hf_config_with_dtype(config, (source.path() / "config.json").string(), dtype));
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
-  const HfExported done =
-      convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
+  const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
   out.commit();
   say_done(cli, options, done, cat("in ", name(dtype)));
 }
@@ -107,8 +106,8 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
                 "choose a new folder for the run");
   overrides.push_back(
       cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string()))));
-  for (const char* quiet : {"logger.console=off", "logger.metrics=false",
-                            "logger.tensorboard=false"})
+  for (const char* quiet :
+       {"logger.console=off", "logger.metrics=false", "logger.tensorboard=false"})
     overrides.emplace_back(quiet);
   Recipe recipe = recipe_of_folder(from, overrides, plugins);
   cli.status = run_training(cli, recipe, plugins);
@@ -136,8 +135,7 @@ void add_output_options(CLI::App& command, ExportOptions& options) {
 }  // namespace
 
 void add_export_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand(
-      "export", "write a run's weights as a Hugging Face folder");
+  auto* command = app.add_subcommand("export", "write a run's weights as a Hugging Face folder");
   auto options = std::make_shared<ExportOptions>();
   command->add_option("from", options->from, "a run's folder or one of its checkpoints")
       ->required()
@@ -191,9 +189,7 @@ void add_import_command(CLI::App& app, Cli& cli) {
       "Step 0 of the run has the weights: generate, eval, export and model.init_from=RUN use it. "
       "Training needs no import: model.init_from=DIR.\n"
       "Example:\n  mtrain import models/Llama-3.2-1B runs/llama");
-  command->callback([&cli, from, run, overrides] {
-    import_folder(cli, *from, *run, *overrides);
-  });
+  command->callback([&cli, from, run, overrides] { import_folder(cli, *from, *run, *overrides); });
 }
 
 }  // namespace mtrain

@@ -57,11 +57,12 @@ void list_text(const std::vector<Row>& rows) {
 
 /// The table of docs/families.md.
 void list_markdown(const std::vector<Row>& rows) {
-  std::cout << "# Families of Hugging Face models\n"
-               "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
-               "to use and to add them.\n\n"
-               "| model_type | architectures | plugin | not built | compared with |\n"
-               "|---|---|---|---|---|\n";
+  std::cout
+      << "# Families of Hugging Face models\n"
+         "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
+         "to use and to add them.\n\n"
+         "| model_type | architectures | plugin | not built | compared with |\n"
+         "|---|---|---|---|---|\n";
   for (const Row& row : rows)
     std::cout << "| `" << row.family->model_type << "` | " << join(row.family->architectures, ", ")
               << " | `" << row.family->plugin << "` | " << row.lacks << " | "
@@ -77,9 +78,7 @@ void list(Cli& cli, const ListOptions& options) {
   const SchemaCatalog catalog = schema_catalog(plugins);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const std::vector<Row> rows = rows_of(families, catalog);
-  options.json       ? list_json(rows)
-  : options.markdown ? list_markdown(rows)
-                     : list_text(rows);
+  options.json ? list_json(rows) : options.markdown ? list_markdown(rows) : list_text(rows);
   if (!families.faults().ok())
     throw Error(ErrorClass::plugin, families.faults().text(),
                 "correct these files; the families in them cannot be used");
@@ -89,11 +88,13 @@ void list(Cli& cli, const ListOptions& options) {
 
 void add_families_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "families", "list the families of Hugging Face models, and what those lack that cannot be "
-                  "used; runs no plugin code");
+      "families",
+      "list the families of Hugging Face models, and what those lack that cannot be "
+      "used; runs no plugin code");
   auto options = std::make_shared<ListOptions>();
   auto* json = command->add_flag("--json", options->json, "print as JSON");
-  command->add_flag("--markdown", options->markdown, "print as a table in Markdown")->excludes(json);
+  command->add_flag("--markdown", options->markdown, "print as a table in Markdown")
+      ->excludes(json);
   command->footer("Examples:\n  mtrain families\n  mtrain families --json");
   command->callback([&cli, options] { list(cli, *options); });
 }

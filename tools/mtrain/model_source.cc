@@ -78,8 +78,9 @@ std::string recipe_text(const fs::path& folder, const std::vector<std::string>& 
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
   return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config),
-             "}\n", tokenizer, "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ",
-             dtype_of(config), "}\n", more);
+             "}\n", tokenizer,
+             "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n",
+             more);
 }
 
 std::string name_of_made(const fs::path& folder) {

@@ -46,8 +46,8 @@ std::map<std::string, Stored> tensors(const fs::path& folder) {
   std::map<std::string, Stored> out;
   const mtrain::HfDir source(folder);
   for (const mtrain::TensorInfo* t : source.tensors())
-    out[t->name] = {t->file_dtype, t->shape,
-                    {reinterpret_cast<const char*>(t->data.data()), t->data.size()}};
+    out[t->name] = {
+        t->file_dtype, t->shape, {reinterpret_cast<const char*>(t->data.data()), t->data.size()}};
   return out;
 }
 
@@ -145,8 +145,8 @@ TEST_CASE("a trained run is exported, and training continues from the exported f
   // The padding of the table of tokens is not part of the model.
   const auto rows = tensors(scratch / "out").at("model.embed_tokens.weight").shape[0];
   CHECK(rows == config.at("vocab_size"));
-  done(scratch, "r.yaml -q run.dir=next model.init_from=out model.vocab_size=" +
-                    std::to_string(rows));
+  done(scratch,
+       "r.yaml -q run.dir=next model.init_from=out model.vocab_size=" + std::to_string(rows));
   done(scratch, "export run/checkpoints/step-2 two -q");
   CHECK(tensors(scratch / "two") == tensors(scratch / "hf/step-2"));
 }
@@ -161,14 +161,14 @@ TEST_CASE("experts are exported one by one and imported again") {
                 "scheduler: {warmup_steps: 1}\n");
   done(scratch, "r.yaml -q run.dir=run");
   done(scratch, "export run out -q --shard-size 10KB");
-  CHECK(tensors(scratch / "out").contains(
-      "model.layers.1.block_sparse_moe.experts.3.w2.weight"));
+  CHECK(tensors(scratch / "out").contains("model.layers.1.block_sparse_moe.experts.3.w2.weight"));
   done(scratch, "import out again -q tokenizer=byte");
   done(scratch, "export again out2 -q");
   CHECK(tensors(scratch / "out") == tensors(scratch / "out2"));
-  const Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=other train.steps=0 "
-                                                 "model.moe.router.score=sigmoid "
-                                                 "checkpoint.hf=hf");
+  const Outcome refused = cli_in(scratch.path(),
+                                 "r.yaml -q run.dir=other train.steps=0 "
+                                 "model.moe.router.score=sigmoid "
+                                 "checkpoint.hf=hf");
   CHECK(refused.status == 10);
   CHECK_MESSAGE(has(refused.err, "model.moe.router.score=sigmoid: mixtral has no key for it"),
                 refused.err);
@@ -194,9 +194,8 @@ TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
   fails("export run out --dtype fp64", 2, "--dtype");
   fails("convert there out --family llama", 2, "a folder keeps its family");
   for (const char* site : {"hf.open", "hf.write", "hf.fsync"}) {
-    const Outcome outcome =
-        cli_in(scratch.path(), "export run out", "/nowhere",
-               {std::string("MTRAIN_FAULT=") + site + ":2:errno=ENOSPC"});
+    const Outcome outcome = cli_in(scratch.path(), "export run out", "/nowhere",
+                                   {std::string("MTRAIN_FAULT=") + site + ":2:errno=ENOSPC"});
     CHECK_MESSAGE(outcome.status == 18, outcome.err);
   }
   for (const auto& entry : fs::directory_iterator(scratch.path()))
@@ -212,7 +211,8 @@ TEST_CASE("all tensors that do not fit are named at once, with both names") {
   const Outcome outcome = cli_in(scratch.path(), "import there run");
   CHECK(outcome.status == 12);
   for (const char* part :
-       {"layers.0.mlp.gate.weight [40, 32] does not match tensor model.layers.0.mlp.gate_proj.weight",
+       {"layers.0.mlp.gate.weight [40, 32] does not match tensor "
+        "model.layers.0.mlp.gate_proj.weight",
         "layers.2.norm1.weight [32]: tensor model.layers.2.input_layernorm.weight is missing",
         "and "})
     CHECK_MESSAGE(has(outcome.err, part), outcome.err);

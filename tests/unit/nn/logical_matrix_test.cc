@@ -35,7 +35,7 @@ TEST_CASE("matrices of a fused projection: group by group its queries, its key, 
       CHECK(matrix.cols == 11);
       REQUIRE(matrix.rows.size() == static_cast<size_t>(layout.groups));
       for (int64_t g = 0; g < layout.groups; ++g) {
-        const int64_t begin = matrix.name == "q" ? 0
+        const int64_t begin = matrix.name == "q"   ? 0
                               : matrix.name == "k" ? queries
                                                    : queries + layout.head_dim;
         CHECK(matrix.rows[static_cast<size_t>(g)].first == g * layout.group_stride() + begin);

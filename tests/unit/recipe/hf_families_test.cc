@@ -72,8 +72,8 @@ TEST_CASE("the families of this tree are valid and each says what it reads or la
   }
   REQUIRE(families.find("qwen2", ""));
   const HfFamily& qwen2 = *families.find("qwen2", "");
-  CHECK(qwen2.key("rms_norm_eps"));       // as in llama
-  CHECK_FALSE(qwen2.key("mlp_bias"));     // taken out
+  CHECK(qwen2.key("rms_norm_eps"));    // as in llama
+  CHECK_FALSE(qwen2.key("mlp_bias"));  // taken out
   CHECK(qwen2.tensors.size() == families.find("llama", "")->tensors.size() + 3);
   CHECK(families.of_plugin("llama").front()->model_type == "llama");
   fs::remove_all(folder);
@@ -93,12 +93,14 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead, {"neither keys nor needs"}},
       {kHead + "kyes: {}\n", {"a.yaml:3:1", "there is no 'kyes' here", "did you mean keys?"}},
       {kHead + "keys:\n  x: {seting: y}\n", {"a.yaml:4:3", "x has no rule", "one of: setting"}},
-      {kHead + "keys:\n  x: {setting: y, harmless: z}\n", {"x has two rules, setting and harmless"}},
+      {kHead + "keys:\n  x: {setting: y, harmless: z}\n",
+       {"x has two rules, setting and harmless"}},
       {kHead + "keys:\n  x: {only: [1]}\n", {"x: only needs a reason"}},
       {kHead + "keys:\n  x: {only: 1, because: z}\n", {"wanted the accepted values"}},
       {kHead + "keys:\n  x: {harmless: z, zero: omitted}\n", {"there is no 'zero'"}},
       {kHead + "keys:\n  x: {setting: y, zero: never}\n", {"wanted omitted or =KEY"}},
-      {kHead + "keys:\n  x: {setting: y, default: =z}\n", {"x has the value of z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, default: =z}\n",
+       {"x has the value of z, which is no key"}},
       {kHead + "keys:\n  x: {setting: y, also: [z]}\n  z: {harmless: w}\n",
        {"z is another name of both"}},
       {kHead + "keys:\n  x: 5\n", {"a.yaml:4:6", "x is not a map"}},
@@ -153,8 +155,8 @@ TEST_CASE("families that are like each other: changes, removed entries, circles"
   CHECK(has(families.faults().text(), "in a circle"));
   Schema schema{.name = "tiny", .doc = "", .fields = {}, .needs = ""};
   CHECK(has(lacking_part(more, &schema), "the setting model.bias"));
-  schema.fields.push_back({.path = "bias", .type = FieldType::boolean, .default_value = "false",
-                           .needs = "biases"});
+  schema.fields.push_back(
+      {.path = "bias", .type = FieldType::boolean, .default_value = "false", .needs = "biases"});
   CHECK(lacking_part(more, &schema) == "biases");
   schema.fields.back().needs = "";
   CHECK(lacking_part(more, &schema).empty());

@@ -46,10 +46,10 @@ Schema schema() {
   };
   return {.name = "tiny",
           .doc = "",
-          .fields = {field("layers", Fact::layers, "3"), field("hidden_size", Fact::hidden_size, "8"),
-                     field("heads", Fact::heads, "4"), field("kv_heads", Fact::kv_heads, "0"),
-                     field("experts", Fact::experts, "2"), field("first", Fact::none, "1"),
-                     field("every", Fact::none, "2")},
+          .fields = {field("layers", Fact::layers, "3"),
+                     field("hidden_size", Fact::hidden_size, "8"), field("heads", Fact::heads, "4"),
+                     field("kv_heads", Fact::kv_heads, "0"), field("experts", Fact::experts, "2"),
+                     field("first", Fact::none, "1"), field("every", Fact::none, "2")},
           .needs = ""};
 }
 
@@ -62,14 +62,12 @@ TEST_CASE("queries, keys and values of a fused projection, in tensors of their o
     const HfPlacement place = placed({.part = part}, heads, {Shape{16, 3}});
     return std::pair{places(place, 0, 16), place.shape};
   };
-  CHECK(of(Part::queries).first ==
-        Rows{0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1});
+  CHECK(of(Part::queries).first == Rows{0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1});
   CHECK(of(Part::queries).second == Shape{8, 3});
   CHECK(of(Part::keys).first == Rows{-1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, 2, 3, -1, -1});
   CHECK(of(Part::values).first == Rows{-1, -1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, -1, -1, 2, 3});
   CHECK(of(Part::values).second == Shape{4, 3});
-  const HfPlacement one =
-      placed({.part = Part::all, .transpose = true}, {2, 2, 2}, {Shape{12, 5}});
+  const HfPlacement one = placed({.part = Part::all, .transpose = true}, {2, 2, 2}, {Shape{12, 5}});
   CHECK(places(one, 0, 12) == Rows{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11});
   CHECK(one.shape == Shape{5, 12});
   CHECK(one.element(4, 2) == 2 * 12 + 4);
@@ -89,8 +87,8 @@ TEST_CASE("experts, one after the other, interleaved, and stacked") {
   const HfPlacement mixed = placed({.interleave = true}, {}, {Shape{3, 5}, Shape{3, 5}});
   CHECK(places(mixed, 0, 3) == Rows{0, 2, 4});
   CHECK(places(mixed, 1, 3) == Rows{1, 3, 5});
-  const HfPlacement all = placed({.transpose = true, .interleave = true, .stacked = true}, {},
-                                 {stack, stack});
+  const HfPlacement all =
+      placed({.transpose = true, .interleave = true, .stacked = true}, {}, {stack, stack});
   CHECK(all.shape == Shape{2, 4, 6});
   CHECK(places(all, 1, 6) == Rows{1, 3, 5, 7, 9, 11});
   CHECK(all.element(7, 2) == (1 * 4 + 2) * 6 + 1);  // expert 1, column 2, row 1
@@ -104,7 +102,10 @@ TEST_CASE("settings decide which tensors a model has") {
   family.blocks = {{"sparse", "first", "every"}};
   family.tensors = {
       {.tensor = "model.embed", .parameters = {"embed"}},
-      {.tensor = "model.{i}.w", .parameters = {"b.{i}.w"}, .blocks = "sparse", .not_in_blocks = true},
+      {.tensor = "model.{i}.w",
+       .parameters = {"b.{i}.w"},
+       .blocks = "sparse",
+       .not_in_blocks = true},
       {.tensor = "model.{i}.x.{e}", .parameters = {"b.{i}.x"}, .blocks = "sparse"},
       {.tensor = "head", .parameters = {"head"}, .when = {{"tied", Node::boolean(false)}}}};
   family.copies = {{"head", "model.embed", {{"tied", Node::boolean(true)}}}};
