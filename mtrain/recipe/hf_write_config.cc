@@ -6,11 +6,12 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::json;
+using namespace hf;
 
 const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
@@ -20,35 +21,14 @@ std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-const FieldSpec* field_of(const Schema& schema, const std::string& path) {
-  for (const FieldSpec& spec : schema.fields)
-    if (spec.path == path) return &spec;
-  return nullptr;
-}
-
 bool is_built(const Schema& schema, const std::string& path) {
-  const FieldSpec* field = field_of(schema, path);
+  const FieldSpec* field = field_of(path, {&schema});
   return field && field->needs.empty();
-}
-
-Json to_json(const Node& node) {
-  switch (node.kind()) {
-    case NodeKind::boolean:
-      return node.as_bool();
-    case NodeKind::integer:
-      return node.as_int();
-    case NodeKind::number:
-      return node.as_double();
-    case NodeKind::string:
-      return node.as_text();
-    default:
-      return nullptr;
-  }
 }
 
 /// A setting's value by its type: 10000 of a number is 10000.0.
 Json setting_json(const HfModel& model, const std::string& path) {
-  const FieldSpec* field = field_of(model.plugin(), path);
+  const FieldSpec* field = field_of(path, {&model.plugin()});
   Node value = model.value(path);
   if (value.is_list() && value.size() == 1) value = Node(value.items()[0]);
   const bool number =
