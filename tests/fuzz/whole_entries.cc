@@ -9,6 +9,7 @@
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/recipe.h"
 #include "roots.h"
 #include "tests/fuzz/entries.h"
@@ -97,6 +98,28 @@ void hf_folder(std::string_view text) {
     chat::ChatInput input;
     input.special = file.special;
     chat::ChatTemplate(file.source, file.name).render(input);
+  });
+  fs::remove_all(folder);
+}
+
+void hf_family(std::string_view text) {
+  const fs::path folder = fs::temp_directory_path() / cat("mtrain-fuzz-family-", ::getpid()),
+                 file = folder / "llama.yaml";
+  fs::create_directories(folder);
+  std::ofstream(file, std::ios::binary) << text;
+  static const SchemaCatalog kCatalog = schema_catalog(plugins());
+  input_fault_only([&] {
+    Report report;
+    const auto family = read_hf_family(file, "llama", report);
+    want(family.has_value() == report.ok(), "a family is read, or its faults are named");
+    want(report.ok() || !report.text().empty(), "a fault has words");
+    const Schema* llama = kCatalog.component("model", "llama");
+    if (!family || !llama) return;
+    const Node section = Node::map();
+    const HfModel model(section, *llama);
+    for (const HfTensor& tensor : hf_tensors(*family, model))
+      hf_placement(tensor, model.heads(),
+                   std::vector<Shape>(tensor.parameters.size(), Shape{4096, 64}));
   });
   fs::remove_all(folder);
 }
