@@ -74,6 +74,7 @@ pack_programs() {
     [[ -f ${plugin%.so}.json ]] || fail "$plugin has no sidecar next to it: build it again"
     cp "$plugin" "${plugin%.so}.json" "$to/lib/mtrain/plugins/"
   done
+  cp -rL "$build"/lib/mtrain/plugins/*.families "$to/lib/mtrain/plugins/"
   if ((tests)); then
     mkdir -p "$to/tests/bin"
     for program in test_cuda test_cuda_gpu_less test_golden bench_kernels; do

@@ -98,37 +98,4 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
   return out_.leave(region_, result, residual);
 }
 
-std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                   const std::string& k, const std::string& v, bool transpose) {
-  std::vector<HfPiece> pieces;
-  bool fused =
-      q == k && k == v;  // one matrix that stacks all queries, then all keys, then all values
-  int64_t query_rows = layout.queries_per_group() * layout.head_dim, e = layout.head_dim;
-  int64_t k_base = fused ? layout.heads * e : 0, v_base = fused ? k_base + layout.groups * e : 0;
-  for (int64_t g = 0; g < layout.groups; ++g) {
-    int64_t row = g * layout.group_stride();
-    pieces.push_back({q, g * query_rows, row, query_rows, transpose});
-    pieces.push_back({k, k_base + g * e, row + query_rows, e, transpose});
-    pieces.push_back({v, v_base + g * e, row + query_rows + e, e, transpose});
-  }
-  return pieces;
-}
-
-std::vector<HfPiece> hf_split_gate(const HeadLayout& layout, const std::string& q,
-                                   std::vector<HfPiece>& qkv) {
-  const int64_t e = layout.head_dim;
-  std::vector<HfPiece> split, gates;
-  for (const HfPiece& piece : qkv) {
-    if (piece.tensor != q) {
-      split.push_back(piece);
-      continue;
-    }
-    for (int64_t at = 0; at < piece.rows; at += e)
-      split.push_back({q, 2 * (piece.source_row + at), piece.row + at, e, piece.transpose});
-  }
-  for (int64_t h = 0; h < layout.heads; ++h) gates.push_back({q, (2 * h + 1) * e, h * e, e});
-  qkv = std::move(split);
-  return gates;
-}
-
 }  // namespace mtrain

@@ -63,17 +63,4 @@ class MT_API Attention {
   Tensor zero_sinks_;           // [heads]; undefined: learned, or none
 };
 
-/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,
-/// `k` and `v` are their names; three equal names mean one matrix that stacks all queries, then all
-/// keys, then all values.
-MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
-                                          const std::string& k, const std::string& v,
-                                          bool transpose = false);
-
-/// For a file whose matrix `q` holds, head by head, the rows of the query and then those of its
-/// gate: moves the pieces of `q` in `qkv` (of hf_qkv_pieces) to the queries' rows, and returns the
-/// pieces of the gate.
-MT_API std::vector<HfPiece> hf_split_gate(const HeadLayout& layout, const std::string& q,
-                                          std::vector<HfPiece>& qkv);
-
 }  // namespace mtrain

@@ -70,18 +70,6 @@ class MT_API Decoder : public Model {
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
   double head_products() const;
-  /// Llama's Hugging Face names for the parameters of Llama's TransformerBlock: embed, norm, head
-  /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each
-  /// block: (block, our prefix, their prefix, list).
-  using AddBlockNames = std::function<void(int64_t, const std::string&, const std::string&,
-                                           std::vector<HfParameter>&)>;
-  std::vector<HfParameter> hf_names(const AddBlockNames& add) const;
-  /// The same names of the attention of a block, `attn.` and `self_attn.` at the ends of prefixes.
-  void add_hf_attention(const std::string& ours, const std::string& theirs,
-                        std::vector<HfParameter>& map) const;
-  /// Adds Llama's names of a gated MLP.
-  static void add_hf_mlp(const std::string& ours, const std::string& theirs,
-                         std::vector<HfParameter>& map);
 
  private:
   DecoderSettings settings_;

@@ -56,19 +56,6 @@ struct ModelContext {
   int64_t max_positions = 0;  // longest sequence
 };
 
-/// The source of some rows of a parameter in a Hugging Face checkpoint. Rows count the first
-/// dimension; for a parameter with three dimensions, the first two.
-struct HfPiece {
-  std::string tensor;          // the name in the file
-  int64_t source_row = 0;      // the first row to read from it
-  int64_t row = 0, rows = -1;  // the rows of the parameter to fill; -1: all
-  bool transpose = false;      // the file stores [in, out]
-};
-struct HfParameter {
-  std::string parameter;  // our name
-  std::vector<HfPiece> pieces;
-};
-
 /// A number that a model reports for a step, and how the numbers of pipeline stages are combined.
 struct StepFigure {
   enum class Join : uint8_t { sum, max };
@@ -101,12 +88,6 @@ class MT_API Model {
   /// Called after the last backward of a step and its update, if there was one. Collective over the
   /// ranks of the stage. The figures have the same names in the same order on all stages.
   virtual std::vector<StepFigure> end_step(bool /*updated*/) { return {}; }
-  /// The names of the parameters in Hugging Face checkpoints of this family; empty if there is no
-  /// such format.
-  virtual std::vector<HfParameter> hf_parameters() const { return {}; }
-  /// Other tensors that such checkpoints may contain and that this model does not use: a pooler,
-  /// the second copy of a tied matrix.
-  virtual std::vector<std::string> hf_unused() const { return {}; }
 };
 
 }  // namespace mtrain

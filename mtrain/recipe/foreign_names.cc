@@ -4,7 +4,6 @@
 #include <string>
 
 #include "mtrain/base/text.h"
-#include "mtrain/recipe/hf_families.h"
 
 namespace mtrain {
 namespace {
@@ -37,10 +36,10 @@ std::string folded(std::string_view name) {
 
 /// The model family of a name: the family's name, a model of it (mistral7b), or a prefix (qwen: the
 /// first match).
-const HfFamily* meant_family(const std::string& name) {
+const HfFamily* meant_family(const std::string& name, const HfFamilies& families) {
   const HfFamily* found = nullptr;
   size_t longest = 0;
-  for (const HfFamily& family : hf_families()) {
+  for (const HfFamily& family : families.all()) {
     const std::string type = folded(family.model_type);
     if (type == name) return &family;
     for (std::string_view architecture : family.architectures)
@@ -116,12 +115,13 @@ std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalo
   }
 }
 
-std::string foreign_component_help(std::string_view kind, std::string_view name) {
-  const HfFamily* family = kind == "model" ? meant_family(folded(name)) : nullptr;
+std::string foreign_model_help(std::string_view name, const HfFamilies& families,
+                               const PluginSchema& schema_of) {
+  const HfFamily* family = meant_family(folded(name), families);
   if (!family) return {};
-  const std::string type(family->model_type), plugin(family->plugin);
-  if (plugin.empty())
-    return cat(type, " is not supported; not built: ", std::string(family->lacks));
+  const std::string &type = family->model_type, &plugin = family->plugin;
+  if (const std::string lacks = lacking_part(*family, schema_of(plugin)); !lacks.empty())
+    return cat(type, " is not supported; not built: ", lacks);
   return cat("write ", plugin, type == plugin ? "" : cat(", which implements ", type),
              "; for trained weights model.init_from=DIR, a Hugging Face folder");
 }

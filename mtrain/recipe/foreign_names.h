@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "mtrain/config/container.h"
+#include "mtrain/recipe/hf_config.h"
 
 namespace mtrain {
 
@@ -28,7 +29,9 @@ MT_API const ForeignName* find_foreign_name(std::string_view name);
 /// Help for an unknown setting if a part of its path is a name in the table; otherwise empty.
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
 
-/// Help for an unknown component if its name is a family of Hugging Face models; otherwise empty.
-std::string foreign_component_help(std::string_view kind, std::string_view name);
+/// Help for an unknown model plugin if its name is a family of Hugging Face models; otherwise
+/// empty.
+std::string foreign_model_help(std::string_view name, const HfFamilies& families,
+                               const PluginSchema& schema_of);
 
 }  // namespace mtrain

@@ -132,6 +132,7 @@ constexpr ForeignName kNames[] = {
     {"output_dir", "transformers, axolotl, torchtune", "run.dir", ""},
     {"dump_folder", "torchtitan", "run.dir", ""},
     {"save_steps", "transformers, axolotl", "checkpoint.interval", ""},
+    {"also_save_hf_checkpoint", "Megatron-Bridge", "checkpoint.hf", "a folder"},
     {"save_interval", "Megatron-LM", "checkpoint.interval", ""},
     {"save_every_n_steps", "torchtune", "checkpoint.interval", ""},
     {"every_n_train_steps", "Lightning", "checkpoint.interval", ""},

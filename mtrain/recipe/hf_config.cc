@@ -9,50 +9,21 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
-#include "mtrain/recipe/hf_families.h"
+#include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::json;
+using namespace hf;
 
-Json parse(const std::string& config_json, const std::string& file_name) {
-  Json config;
-  try {
-    config = Json::parse(config_json);
-  } catch (const Json::exception& e) {
-    throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
-                "the file is damaged: fetch it again");
-  }
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " is not a JSON object"),
-                "");
-  return config;
-}
-
-Node to_node(const Json& value) {
-  if (value.is_boolean()) return Node::boolean(value.get<bool>());
-  if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
-  if (value.is_number()) return Node::number(value.get<double>());
-  return Node::string(value.get<std::string>());
-}
-
-/// Converts a value; a single value for a list setting becomes a list of one item.
-Node to_node(const Json& value, FieldType type) {
-  if (type != FieldType::number_list && type != FieldType::integer_list &&
-      type != FieldType::string_list)
-    return to_node(value);
-  Node out = Node::list();
-  out.push(to_node(value));
-  return out;
-}
-
+/// A key of config.json.
 struct Key {
   std::string path;  // the path in config.json: "rope_scaling.factor"
   Json value;
   bool omitted = false;  // not in config.json: the value is the config class's default
 };
 
-/// The keys of config.json that are not null, by the names under which settings look them up.
+/// The keys of config.json that are not null, by their names in the family.
 struct FlatKeys {
   std::map<std::string, Key> keys;
   std::map<std::string, std::string> names;  // by path: also of keys that another one replaces
@@ -60,11 +31,26 @@ struct FlatKeys {
   std::vector<std::pair<Key, Key>> clashes;  // keys for the same setting with different values
 };
 
-/// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5);
-/// both become "rope.<key>". If the two differ, a key in `ignored` is not used.
-FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
+/// The family's name of a key: that of its rule, which may have further names.
+std::string name_of(const HfFamily* family, const std::string& key) {
+  const HfKey* rule = family ? family->key(key) : nullptr;
+  return rule ? rule->name : key;
+}
+
+const HfObject* object_of(const HfFamily* family, const std::string& key) {
+  if (!family) return nullptr;
+  for (const HfObject& object : family->objects)
+    if (std::find(object.read.begin(), object.read.end(), key) != object.read.end()) return &object;
+  return nullptr;
+}
+
+/// The keys by their names in the family. If two keys of one name differ, one in `ignored` is not
+/// used.
+FlatKeys flatten(const Json& config, const HfFamily* family,
+                 const std::vector<std::string>& ignored) {
   FlatKeys flat;
-  auto add = [&](const std::string& name, Key key) {
+  auto add = [&](const std::string& key_name, Key key) {
+    const std::string name = name_of(family, key_name);
     flat.names.emplace(key.path, name);
     auto [there, added] = flat.keys.emplace(name, key);
     if (added || there->second.value == key.value) return;
@@ -82,50 +68,15 @@ FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
   };
   for (const auto& [key, value] : config.items()) {
     if (value.is_null()) continue;
-    if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) {
+    const HfObject* object = value.is_object() ? object_of(family, key) : nullptr;
+    if (!object) {
       add(key, {key, value});
       continue;
     }
-    for (const auto& [inner, nested] : value.items()) {
-      if (nested.is_null()) continue;
-      const std::string path = cat(key, ".", inner);
-      if (inner == "rope_theta")
-        add(inner, {path, nested});
-      else if (inner == "rope_type" || inner == "type")
-        add("rope.scaling", {path, nested});
-      else
-        add("rope." +
-                (inner == "original_max_position_embeddings" ? "original_max_positions" : inner),
-            {path, nested});
-    }
+    for (const auto& [inner, nested] : value.items())
+      if (!nested.is_null()) add(cat(object->name, ".", inner), {cat(key, ".", inner), nested});
   }
   return flat;
-}
-
-/// The setting that a key of config.json stands for; null: none.
-const FieldSpec* field_of(const std::string& key, const std::vector<const Schema*>& schemas) {
-  for (const auto* schema : schemas)
-    for (const auto& field : schema->fields)
-      if (field.path == key || std::find(field.renamed_from.begin(), field.renamed_from.end(),
-                                         key) != field.renamed_from.end())
-        return &field;
-  return nullptr;
-}
-
-std::string shown(const Json& value) {
-  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
-}
-
-std::string text_of(const Json& config, const char* key) {
-  auto found = config.find(key);
-  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-std::string architecture_of(const Json& config) {
-  auto found = config.find("architectures");
-  const bool named =
-      found != config.end() && found->is_array() && !found->empty() && found->front().is_string();
-  return named ? found->front().get<std::string>() : "";
 }
 
 /// The name of the folder's model, for messages.
@@ -135,45 +86,52 @@ std::string kind_of(const Json& config) {
 }
 
 /// The fault if model_type and architectures name different families; otherwise "".
-std::string family_conflict(const Json& config) {
+std::string family_conflict(const Json& config, const HfFamilies& families) {
   const std::string type = text_of(config, "model_type"), architecture = architecture_of(config);
   const HfFamily* named =
-      architecture.empty() || type.empty() ? nullptr : find_hf_family("", architecture);
+      architecture.empty() || type.empty() ? nullptr : families.find("", architecture);
   if (!named || named->model_type == type) return "";
   return cat("model_type ", printable(type, 80), " and architectures ", architecture,
-             " disagree: ", architecture, " belongs to model_type ",
-             std::string(named->model_type));
+             " disagree: ", architecture, " belongs to model_type ", named->model_type);
 }
 
 constexpr const char* kCorrectOne =
     "in config.json, correct the one that does not describe the weights";
 
-std::string readable_architectures() {
-  std::vector<std::string> all;
-  for (const auto& family : hf_families())
-    if (!family.plugin.empty())
-      all.insert(all.end(), family.architectures.begin(), family.architectures.end());
-  return join(all, ", ");
+/// The architectures of families whose parts are built. `plugin`: empty: of all.
+std::vector<std::string> readable(const HfFamilies& families, std::string_view plugin,
+                                  const PluginSchema& schema_of) {
+  std::vector<std::string> out;
+  auto add = [&](const HfFamily& family) {
+    if (lacking_part(family, schema_of(family.plugin)).empty())
+      out.insert(out.end(), family.architectures.begin(), family.architectures.end());
+  };
+  if (plugin.empty())
+    for (const HfFamily& family : families.all()) add(family);
+  else
+    for (const HfFamily* family : families.of_plugin(plugin)) add(*family);
+  return out;
 }
 
 class Reader {
  public:
-  Reader(const Json& config, const HfTarget& target)
-      : config_(config),
-        target_(target),
-        flat_(flatten(config, target.ignored)),
-        effective_(flat_.dropped) {}
+  Reader(const Json& config, const HfTarget& target) : config_(config), target_(target) {}
 
   HfFolderConfig read() {
     if (refuse_family()) return std::move(out_);
+    flat_ = flatten(config_, family_, target_.ignored);
+    effective_.insert(flat_.dropped.begin(), flat_.dropped.end());
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const auto& [name, key] : flat_.keys) take(name, key);
-    require_llama3_keys();
-    // The defaults do not apply to the folder of another family, which init_ignore=[architectures]
-    // admits.
-    if (family_ && !foreign_)
-      for (const auto& def : family_->defaults)
-        if (!flat_.keys.contains(std::string(def.name))) take_default(def);
+    require_keys();
+    // Of the folder of another family, which init_ignore=[architectures] admits, nothing is known
+    // but its keys.
+    if (family_ && !foreign_) {
+      for (const HfKey& key : family_->keys)
+        if (key.omitted && !flat_.keys.contains(key.name)) take_default(key);
+      for (const auto& [path, value] : family_->settings)
+        out_.settings.push_back({cat("model.", path), "", value});
+    }
     check_ignored();
     return std::move(out_);
   }
@@ -199,11 +157,12 @@ class Reader {
     for (const std::string& key : target_.ignored) {
       if (effective_.contains(key)) continue;
       const auto name = flat_.names.find(key);
-      const FieldSpec* field =
-          name == flat_.names.end() ? nullptr : field_of(name->second, target_.schemas);
+      const HfKey* rule = name == flat_.names.end() ? nullptr : rule_of(name->second);
+      const FieldSpec* field = rule && rule->rule == HfKeyRule::setting
+                                   ? field_of(rule->setting, target_.schemas)
+                                   : nullptr;
       if (field) {
-        const HfKey* rule = find_hf_key(family_, name->second);
-        const bool training = rule && rule->rule == HfKeyRule::training;
+        const bool training = rule->training;
         out_.refused.push_back({key,
                                 cat("model.init_ignore lists ", key,
                                     ", which mtrain understands: it gives model.", field->path),
@@ -223,60 +182,76 @@ class Reader {
     }
   }
 
+  const HfKey* rule_of(const std::string& name) const {
+    return target_.families.key(family_, name);
+  }
+
   void take(const std::string& name, const Key& key) {
-    const HfKey* rule = find_hf_key(family_, name);
-    const FieldSpec* field = field_of(name, target_.schemas);
-    if (rule && rule->rule != HfKeyRule::training)
-      apply(*rule, key);
+    const HfKey* rule = rule_of(name);
+    const FieldSpec* field =
+        rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
+    if (rule && rule->rule != HfKeyRule::setting)
+      apply(*rule, field, key);
     else if (field && key.value.is_primitive())
-      set(*field, key, rule != nullptr);
+      set(*field, *rule, key, rule->training);
     else if (!ignored(key.path))
       refuse(key, "the model plugin has no equivalent setting");
   }
 
-  /// Takes the default of a key that config.json omits, unless it has another name of the same
-  /// setting.
-  void take_default(const HfDefault& def) {
-    const std::string name(def.name);
-    const FieldSpec* field = field_of(name, target_.schemas);
-    if (field ? set_.contains(field->path) : !find_hf_key(family_, name)) return;
-    const bool null = config_.contains(name) && config_.at(name).is_null();
-    const Json value = default_value(null && !def.null.empty() ? def.null : def.value);
-    if (!value.is_null())
-      take(name, {name == "rope.scaling" ? "rope_parameters.rope_type" : name, value, true});
+  /// The path at which messages show a key that config.json omits.
+  std::string path_of(const std::string& name) const {
+    for (const HfObject& object : family_->objects)
+      if (name.starts_with(object.name + "."))
+        return cat(object.read[0], name.substr(object.name.size()));
+    return name;
   }
 
-  /// "=key" is the value of that key.
-  Json default_value(std::string_view text) const {
-    return text.starts_with('=') ? value_of(text.substr(1)) : Json::parse(text);
+  /// Takes the default of a key that config.json omits, unless another key has set the setting.
+  void take_default(const HfKey& key) {
+    if (key.rule == HfKeyRule::setting && set_.contains(key.setting)) return;
+    const bool null = config_.contains(key.name) && config_.at(key.name).is_null();
+    const Json value = default_value(null && key.null ? *key.null : *key.omitted);
+    if (!value.is_null()) take(key.name, {path_of(key.name), value, true});
+  }
+
+  Json default_value(const HfValue& value) const {
+    return value.key.empty() ? to_json(value.value) : value_of(value.key);
   }
 
   /// The value of a key in config.json, or its default; null if there is neither.
-  Json value_of(std::string_view key) const {
-    if (auto entry = flat_.keys.find(std::string(key)); entry != flat_.keys.end())
-      return entry->second.value;
-    if (family_ && !foreign_)
-      for (const auto& def : family_->defaults)
-        if (def.name == key) return default_value(def.value);
-    return nullptr;
+  Json value_of(const std::string& name) const {
+    if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value;
+    const HfKey* key = family_ && !foreign_ ? family_->key(name) : nullptr;
+    return key && key->omitted ? default_value(*key->omitted) : Json();
   }
 
-  /// transformers refuses llama3 scaling without one of these; defaults would be a guess.
-  void require_llama3_keys() {
-    auto scaling = flat_.keys.find("rope.scaling");
-    if (scaling == flat_.keys.end() || scaling->second.value != "llama3") return;
-    const std::string section = scaling->second.path.substr(0, scaling->second.path.find('.'));
-    for (const auto& [name, theirs] :
-         {std::pair{"factor", "factor"},
-          {"low_freq_factor", "low_freq_factor"},
-          {"high_freq_factor", "high_freq_factor"},
-          {"original_max_positions", "original_max_position_embeddings"}}) {
-      const std::string path = cat(section, ".", theirs);
-      if (flat_.keys.contains(cat("rope.", name)) || ignored(path)) continue;
-      out_.refused.push_back({scaling->second.path,
-                              cat(scaling->second.path, " is llama3, which needs ", path),
-                              cat("add it to config.json; or accept the default of model.rope.",
-                                  name, " by model.init_ignore=[", path, "]")});
+  /// Keys that config.json must have where another one has a certain value, since transformers has
+  /// no defaults for them.
+  void require_keys() {
+    if (!family_) return;
+    for (const HfKey& key : family_->keys) {
+      if (!key.required || flat_.keys.contains(key.name)) continue;
+      const auto& [path, value] = *key.required;
+      const auto given = set_.find(path);
+      const auto setting =
+          std::find_if(out_.settings.begin(), out_.settings.end(),
+                       [&](const HfSetting& s) { return s.path == cat("model.", path); });
+      if (given == set_.end() || setting == out_.settings.end() ||
+          !setting->value.same_value(value))
+        continue;
+      const std::string& decides = given->second.path;
+      const size_t dot = decides.find('.'), own = key.name.find('.');
+      const std::string missing = dot == std::string::npos || own == std::string::npos
+                                      ? key.name
+                                      : cat(decides.substr(0, dot), key.name.substr(own));
+      if (ignored(missing)) continue;
+      const Json is = given->second.value;
+      out_.refused.push_back(
+          {decides,
+           cat(decides, " is ", is.is_string() ? printable(is.get<std::string>(), 80) : shown(is),
+               ", which needs ", missing),
+           cat("add it to config.json; or accept the default of model.", key.setting,
+               " by model.init_ignore=[", missing, "]")});
     }
   }
 
@@ -288,45 +263,79 @@ class Reader {
              "] or model.init_ignore=[", other.path, "]")});
   }
 
-  /// Refuses the folder of another family, whose keys have other meanings. Plugins that are not in
-  /// the table accept any folder.
+  /// Refuses the folder of another family, whose keys have other meanings.
   bool refuse_family() {
     const std::string architecture = architecture_of(config_),
                       type = text_of(config_, "model_type");
-    const std::vector<std::string> read =
-        target_.plugin.empty() ? std::vector<std::string>() : hf_architectures(target_.plugin);
-    family_ = find_hf_family(type, architecture);
-    if (read.empty() || (architecture.empty() && type.empty()) ||
-        (family_ && family_->plugin == target_.plugin))
-      return false;
-    if (ignored("architectures")) {
-      family_ = find_hf_family("", read.front());
+    const auto schema_of = [&](std::string_view plugin) {
+      return plugin == target_.plugin ? target_.schemas.back() : target_.schema_of(plugin);
+    };
+    const auto families = target_.families.of_plugin(target_.plugin);
+    if (families.empty()) {
+      out_.refused.push_back({"architectures",
+                              cat("the model plugin ", target_.plugin,
+                                  " has no file that says what such a folder means"),
+                              cat("write model_", target_.plugin,
+                                  ".families/MODEL_TYPE.yaml next to the plugin "
+                                  "(docs/adding-a-model.md)")});
+      return true;
+    }
+    family_ = target_.families.find(type, architecture);
+    const std::string lacks = family_ ? lacking_part(*family_, schema_of(family_->plugin)) : "";
+    if (family_ && family_->plugin == target_.plugin && lacks.empty()) return false;
+    const bool unnamed = architecture.empty() && type.empty();
+    if (unnamed || ignored("architectures")) {
+      family_ = families.front();
       foreign_ = true;
       return false;
     }
-    if (const std::string conflict = family_conflict(config_); !conflict.empty()) {
-      out_.refused.push_back({"architectures", conflict, kCorrectOne});
-      return true;
-    }
-    HfRefusal refusal{.key = "architectures",
-                      .what = cat("this folder is a ", kind_of(config_), "; the model plugin ",
-                                  target_.plugin, " reads ", join(read, " and ")),
-                      .fix = ""};
-    if (family_ && !family_->plugin.empty())
-      refusal.fix = cat("set model.type=", family_->plugin);
-    else if (family_)
-      refusal.fix = cat("no model plugin implements ", std::string(family_->lacks),
-                        ": use a folder of ", readable_architectures());
-    else
-      refusal.fix = cat("use a folder of ", readable_architectures());
-    out_.refused.push_back(std::move(refusal));
+    refuse_other_family(lacks, schema_of);
     return true;
   }
 
-  /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
-  void set(const FieldSpec& field, const Key& key, bool training) {
+  void refuse_other_family(const std::string& lacks, const PluginSchema& schema_of) {
+    if (const std::string conflict = family_conflict(config_, target_.families);
+        !conflict.empty()) {
+      out_.refused.push_back({"architectures", conflict, kCorrectOne});
+      return;
+    }
+    const std::vector<std::string> read = readable(target_.families, target_.plugin, schema_of);
+    HfRefusal refusal{
+        .key = "architectures",
+        .what = cat("this folder is a ", kind_of(config_), "; the model plugin ", target_.plugin,
+                    " reads ", read.empty() ? "none" : join(read, " and ")),
+        .fix = ""};
+    const std::string all = join(readable(target_.families, "", schema_of), ", ");
+    if (family_ && lacks.empty())
+      refusal.fix = cat("set model.type=", family_->plugin);
+    else if (family_)
+      refusal.fix = cat("no model plugin implements ", lacks, ": use a folder of ", all);
+    else
+      refusal.fix = cat("use a folder of ", all);
+    out_.refused.push_back(std::move(refusal));
+  }
+
+  /// Our value for theirs.
+  static Node translated(const HfKey& rule, const Json& value, FieldType type) {
+    for (const auto& [theirs, ours] : rule.values)
+      if (value.is_string() ? value.get<std::string>() == theirs.as_text()
+                            : value.dump() == theirs.as_text())
+        return ours;
+    return to_node(value, type);
+  }
+
+  bool is_built(const FieldSpec* field, const Json& value) const {
+    if (!field || !value.is_primitive()) return false;
     Report none;
-    const auto value = read_value(to_node(key.value, field.type), field, key.path, none);
+    const auto read = read_value(to_node(value, field->type), *field, field->path, none);
+    return read && !needs_part(*field, write_value(*read, *field));
+  }
+
+  /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
+  void set(const FieldSpec& field, const HfKey& rule, const Key& key, bool training) {
+    Report none;
+    const Node ours = translated(rule, key.value, field.type);
+    const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       if (!ignored(key.path))
         refuse(key, cat("it needs ", field.needs, ", which this build does not support"));
@@ -338,10 +347,7 @@ class Reader {
     there->second = key;
     const std::string path = cat("model.", field.path);
     std::erase_if(out_.settings, [&](const HfSetting& other) { return other.path == path; });
-    const bool plain_rope = field.path == "rope.scaling" && key.value == "default";
-    out_.settings.push_back({path, key.path,
-                             plain_rope ? Node::string("none") : to_node(key.value, field.type),
-                             training, key.omitted});
+    out_.settings.push_back({path, key.path, ours, training, key.omitted});
   }
 
   void refuse(const Key& key, const std::string& why, const std::string& instead = "") {
@@ -353,59 +359,57 @@ class Reader {
              "]: the model then computes a different function than the original")});
   }
 
-  void apply(const HfKey& rule, const Key& key) {
+  void apply(const HfKey& rule, const FieldSpec* field, const Key& key) {
     if (ignored(key.path)) return;
     switch (rule.rule) {
       case HfKeyRule::only:
-        if (!accepts(rule.accepted, key.value))
-          refuse(key, cat("the model plugin ", target_.plugin, " computes ",
-                          std::string(rule.reason), " only"));
+        if (std::none_of(rule.accepted.begin(), rule.accepted.end(),
+                         [&](const Node& value) { return to_json(value) == key.value; }))
+          refuse(key, cat("the model plugin ", target_.plugin, " computes ", rule.reason, " only"));
         break;
       case HfKeyRule::dropout:
-        note_dropout(rule, key);
+        if (is_built(field, key.value))
+          set(*field, rule, key, true);
+        else if (!(key.value == 0) && value_of(rule.same_as) != key.value)
+          out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
         break;
       case HfKeyRule::window:
-        check_window(key);
+        take_window(rule, field, key);
+        break;
+      case HfKeyRule::layer_types:
+        check_layer_types(field, key);
         break;
       case HfKeyRule::harmless:
-      case HfKeyRule::training:
+      case HfKeyRule::setting:
         break;
     }
   }
 
-  static bool accepts(std::string_view accepted, const Json& value) {
-    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    while (true) {
-      const size_t bar = accepted.find('|');
-      if (accepted.substr(0, bar) == text) return true;
-      if (bar == std::string_view::npos) return false;
-      accepted.remove_prefix(bar + 1);
-    }
-  }
-
-  void note_dropout(const HfKey& rule, const Key& key) {
-    if (key.value == 0 || value_of(rule.accepted) == key.value) return;
-    out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
-  }
-
-  /// The plugin computes full attention. A window in layer_types is accepted if no sequence is
-  /// longer than it.
-  void check_window(const Key& key) {
-    if (key.path == "layer_types") {
-      const bool known = key.value.is_array() &&
-                         std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
-                           return type == "full_attention" || type == "sliding_attention";
-                         });
-      if (!known) refuse(key, "the model plugin supports only attention to all earlier tokens");
-      return;
-    }
+  bool layer_types_are(const char* kind) const {
     auto types = config_.find("layer_types");
-    const bool all_full = types != config_.end() && types->is_array() && !types->empty() &&
-                          std::all_of(types->begin(), types->end(),
-                                      [](const Json& type) { return type == "full_attention"; });
-    if (all_full || key.value == false) return;
-    if (key.value.is_number_integer() && key.value.get<int64_t>() >= target_.seq_length) return;
+    return types != config_.end() && types->is_array() && !types->empty() &&
+           std::all_of(types->begin(), types->end(),
+                       [&](const Json& type) { return type == kind; });
+  }
+
+  void check_layer_types(const FieldSpec* field, const Key& key) {
+    const bool known = key.value.is_array() &&
+                       std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
+                         return type == "full_attention" || type == "sliding_attention";
+                       });
+    if (!known)
+      return refuse(key, "the model plugin supports only attention to all earlier tokens");
+    const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
+    if (mixed && is_built(field, 1)) refuse(key, "the model plugin has one window for all blocks");
+  }
+
+  /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
+  /// longer.
+  void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
+    if (layer_types_are("full_attention") || key.value == false) return;
     const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
+    if (number && is_built(field, key.value)) return set(*field, rule, key, false);
+    if (number && key.value.get<int64_t>() >= target_.seq_length) return;
     refuse(key,
            cat("the model plugin ", target_.plugin,
                " attends to all earlier tokens, and model.seq_length is ", target_.seq_length),
@@ -414,15 +418,22 @@ class Reader {
 
   const Json& config_;
   const HfTarget& target_;
-  const FlatKeys flat_;
+  FlatKeys flat_;
   const HfFamily* family_ = nullptr;
   std::set<std::string> effective_;  // keys of `ignored` that would otherwise have had an effect
-  bool foreign_ = false;             // the folder belongs to another family than family_
+  bool foreign_ = false;             // the folder belongs to another family than family_, or names
+                                     // none
   std::map<std::string, Key> set_;   // by path of the setting
   HfFolderConfig out_;
 };
 
 }  // namespace
+
+PluginSchema model_schemas(const SchemaCatalog& catalog) {
+  return [&catalog](std::string_view plugin) {
+    return catalog.component("model", std::string(plugin));
+  };
+}
 
 HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
                               const HfTarget& target) {
@@ -430,24 +441,33 @@ HfFolderConfig read_hf_config(const std::string& config_json, const std::string&
   return Reader(config, target).read();
 }
 
-std::string hf_model_plugin(const std::string& config_json, const std::string& file_name) {
+std::string hf_model_plugin(const std::string& config_json, const std::string& file_name,
+                            const HfFamilies& families, const PluginSchema& schema_of) {
   const Json config = parse(config_json, file_name);
-  const HfFamily* family = find_hf_family(text_of(config, "model_type"), architecture_of(config));
-  if (family && !family->plugin.empty()) return std::string(family->plugin);
-  if (const std::string conflict = family_conflict(config); !conflict.empty())
+  const HfFamily* family = families.find(text_of(config, "model_type"), architecture_of(config));
+  const std::string lacks = family ? lacking_part(*family, schema_of(family->plugin)) : "";
+  if (family && lacks.empty()) return family->plugin;
+  if (const std::string conflict = family_conflict(config, families); !conflict.empty())
     throw Error(ErrorClass::config, cat(file_name, ": ", conflict), kCorrectOne);
   const std::string kind = kind_of(config);
   throw Error(ErrorClass::config,
               kind.empty() ? cat(file_name, " has neither architectures nor model_type")
                            : cat(file_name, ": no model plugin reads a ", kind,
-                                 family ? cat(": none computes ", std::string(family->lacks)) : ""),
-              cat("use a folder of ", readable_architectures()));
+                                 family ? cat(": none computes ", lacks) : ""),
+              cat("use a folder of ", join(readable(families, "", schema_of), ", ")));
 }
 
-std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,
-                                   const std::vector<const Schema*>& schemas) {
-  HfTarget any{.plugin = "", .schemas = schemas};
-  return read_hf_config(config_json, file_name, any).settings;
+const HfFamily& hf_family_of(const std::string& config_json, const std::string& file_name,
+                             const HfFamilies& families, const std::string& plugin) {
+  const Json config = parse(config_json, file_name);
+  const HfFamily* family = families.find(text_of(config, "model_type"), architecture_of(config));
+  if (family && family->plugin == plugin) return *family;
+  const auto all = families.of_plugin(plugin);
+  MT_USER_CHECK(
+      !all.empty(), ErrorClass::config,
+      cat("the model plugin ", plugin, " has no file that says what ", file_name, " means"),
+      cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
+  return *all.front();
 }
 
 }  // namespace mtrain

@@ -3,16 +3,19 @@
 // Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "mtrain/config/schema.h"
+#include "mtrain/config/catalog.h"
+#include "mtrain/recipe/hf_families.h"
 
 namespace mtrain {
 
 /// A setting whose value is in config.json: "model.layers" = 5, called "num_hidden_layers" there.
 struct HfSetting {
-  std::string path, theirs;
+  std::string path, theirs;  // theirs: empty for a setting that all models of the family have
   Node value;
   bool training = false;  // used only in training: the recipe's own value takes precedence
   bool omitted =
@@ -28,10 +31,17 @@ struct HfRefusal {
   std::string fix;  // what the user can do
 };
 
+/// The settings of a model plugin; null: there is no such plugin.
+using PluginSchema = std::function<const Schema*(std::string_view plugin)>;
+/// From a catalog, which must outlive it.
+MT_API PluginSchema model_schemas(const SchemaCatalog& catalog);
+
 /// The model for which a config.json is read.
 struct HfTarget {
+  const HfFamilies& families;
   std::string plugin;
   std::vector<const Schema*> schemas;  // of the section and of the plugin
+  PluginSchema schema_of;              // of other plugins, for hints
   int64_t seq_length = 0;
   std::vector<std::string> ignored;  // model.init_ignore
 };
@@ -51,11 +61,12 @@ MT_API HfFolderConfig read_hf_config(const std::string& config_json, const std::
 /// The model plugin that reads such a folder. A recipe with this `model.type` and `model.init_from`
 /// of the folder needs no other model settings. Throws Error(config) that names the architecture if
 /// there is none.
-MT_API std::string hf_model_plugin(const std::string& config_json, const std::string& file_name);
+MT_API std::string hf_model_plugin(const std::string& config_json, const std::string& file_name,
+                                   const HfFamilies& families, const PluginSchema& schema_of);
 
-/// Only the settings, by the foreign names of each field, independent of a plugin.
-MT_API std::vector<HfSetting> hf_settings(const std::string& config_json,
-                                          const std::string& file_name,
-                                          const std::vector<const Schema*>& schemas);
+/// The family by which a plugin reads the folder's tensors: the folder's own, or, if that is
+/// another plugin's and was accepted all the same, the plugin's first.
+MT_API const HfFamily& hf_family_of(const std::string& config_json, const std::string& file_name,
+                                    const HfFamilies& families, const std::string& plugin);
 
 }  // namespace mtrain

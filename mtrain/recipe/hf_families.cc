@@ -1,247 +1,126 @@
 #include "mtrain/recipe/hf_families.h"
 
 #include <algorithm>
-#include <iterator>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/not_built.h"
+#include "mtrain/config/yaml_load.h"
 
 namespace mtrain {
 namespace {
 
-using enum HfKeyRule;
+constexpr std::string_view kFolderPrefix = "model_", kFolderEnding = ".families";
+constexpr const char* kCommonFile = "model.families/common.yaml";
 
-constexpr std::string_view kGeneration = "options of generation",
-                           kOutputs = "options of the output of a call",
-                           kTokens = "the tokenizer's files have it",
-                           kHeads = "heads for other tasks",
-                           kIdentity = "selects the plugin that reads the folder",
-                           kNotes = "a note of the program that wrote the file";
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
 
-// Keys of all families.
-constexpr HfKey kCommon[] = {
-    {"architectures", harmless, "", kIdentity},
-    {"model_type", harmless, "", kIdentity},
-    {"transformers_version", harmless, "", kNotes},
-    {"_name_or_path", harmless, "", kNotes},
-    {"unsloth_fixed", harmless, "", kNotes},
-    {"unsloth_version", harmless, "", kNotes},
-    {"transformers.js_config", harmless, "", "for another program"},
-    {"dtype", harmless, "",
-     "tensors have their own types; mixed_precision.dtype is the type of training"},
-    {"torch_dtype", harmless, "",
-     "tensors have their own types; mixed_precision.dtype is the type of training"},
-    {"use_bfloat16", harmless, "",
-     "tensors have their own types; mixed_precision.dtype is the type of training"},
-    {"_attn_implementation", harmless, "", "selects the attention kernel, not its result"},
-    {"attn_implementation", harmless, "", "selects the attention kernel, not its result"},
-    {"_attn_implementation_autoset", harmless, "", "selects the attention kernel, not its result"},
-    {"chunk_size_feed_forward", harmless, "", "the same sums in chunks"},
-    {"gradient_checkpointing", harmless, "", "model.recompute decides"},
-    {"torchscript", harmless, "", "for another program"},
-    {"tf_legacy_loss", harmless, "", "for another program"},
-    {"use_cache", harmless, "", kOutputs},
-    {"output_attentions", harmless, "", kOutputs},
-    {"output_hidden_states", harmless, "", kOutputs},
-    {"output_scores", harmless, "", kOutputs},
-    {"return_dict", harmless, "", kOutputs},
-    {"return_dict_in_generate", harmless, "", kOutputs},
-    {"bos_token_id", harmless, "", kTokens},
-    {"eos_token_id", harmless, "", kTokens},
-    {"pad_token_id", harmless, "", kTokens},
-    {"sep_token_id", harmless, "", kTokens},
-    {"cls_token_id", harmless, "", kTokens},
-    {"mask_token_id", harmless, "", kTokens},
-    {"unk_token_id", harmless, "", kTokens},
-    {"decoder_start_token_id", harmless, "", kTokens},
-    {"tokenizer_class", harmless, "", kTokens},
-    {"prefix", harmless, "", kGeneration},
-    {"id2label", harmless, "", kHeads},
-    {"label2id", harmless, "", kHeads},
-    {"num_labels", harmless, "", kHeads},
-    {"problem_type", harmless, "", kHeads},
-    {"finetuning_task", harmless, "", kHeads},
-    {"task_specific_params", harmless, "", kHeads},
-    {"classifier_dropout", harmless, "", kHeads},
-    {"max_length", harmless, "", kGeneration},
-    {"max_new_tokens", harmless, "", kGeneration},
-    {"min_length", harmless, "", kGeneration},
-    {"do_sample", harmless, "", kGeneration},
-    {"early_stopping", harmless, "", kGeneration},
-    {"num_beams", harmless, "", kGeneration},
-    {"num_beam_groups", harmless, "", kGeneration},
-    {"diversity_penalty", harmless, "", kGeneration},
-    {"temperature", harmless, "", kGeneration},
-    {"top_k", harmless, "", kGeneration},
-    {"top_p", harmless, "", kGeneration},
-    {"typical_p", harmless, "", kGeneration},
-    {"repetition_penalty", harmless, "", kGeneration},
-    {"length_penalty", harmless, "", kGeneration},
-    {"no_repeat_ngram_size", harmless, "", kGeneration},
-    {"encoder_no_repeat_ngram_size", harmless, "", kGeneration},
-    {"bad_words_ids", harmless, "", kGeneration},
-    {"num_return_sequences", harmless, "", kGeneration},
-    {"forced_bos_token_id", harmless, "", kGeneration},
-    {"forced_eos_token_id", harmless, "", kGeneration},
-    {"remove_invalid_values", harmless, "", kGeneration},
-    {"exponential_decay_length_penalty", harmless, "", kGeneration},
-    {"suppress_tokens", harmless, "", kGeneration},
-    {"begin_suppress_tokens", harmless, "", kGeneration},
-    {"is_encoder_decoder", only, "false", "one stack of blocks"},
-    {"is_decoder", only, "false", "no attention to an encoder"},
-    {"add_cross_attention", only, "false", "no attention to an encoder"},
-    {"tie_encoder_decoder", only, "false", "one stack of blocks"},
-    {"pruned_heads", only, "{}", "all heads"},
-    {"initializer_range", training, "", ""},
-};
+const HfKey* find_key(const std::vector<HfKey>& keys, std::string_view name) {
+  for (const HfKey& key : keys)
+    if (key.name == name || std::find(key.also.begin(), key.also.end(), name) != key.also.end())
+      return &key;
+  return nullptr;
+}
 
-constexpr HfKey kLlama[] = {
-    {"hidden_act", only, "\"silu\"|\"swish\"", "a gated MLP with silu"},
-    {"mlp_bias", only, "false", "an MLP without biases"},
-    {"attention_dropout", dropout, "", ""},
-    {"sliding_window", window, "", ""},
-    {"layer_types", window, "", ""},
-    {"max_position_embeddings", harmless, "",
-     "rotary positions have no table; model.seq_length decides"},
-    {"pretraining_tp", harmless, "", "the same sums in another order"},
-    {"max_sequence_length", harmless, "",
-     "rotary positions have no table; model.seq_length decides"},
-    {"is_llama_config", harmless, "", kNotes},
-    {"rope_interleaved", only, "false", "rotary pairs of a head's first and second half"},
-    {"partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
-    {"rope.partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
-};
+/// The families of one folder NAME.families, which may be like each other.
+class FolderReader {
+ public:
+  FolderReader(const fs::path& folder, std::string plugin, std::map<std::string, Report>& faulty)
+      : plugin_(std::move(plugin)), faulty_(faulty) {
+    for (const fs::path& file : entries_of(folder))
+      if (file.extension() == ".yaml") files_[file.stem().string()] = file;
+  }
+  std::vector<HfFamily> read() {
+    std::vector<HfFamily> out;
+    for (const auto& [type, file] : files_)
+      if (const HfFamily* family = get(type)) out.push_back(*family);
+    return out;
+  }
 
-constexpr HfKey kMixtral[] = {
-    {"hidden_act", only, "\"silu\"|\"swish\"", "experts with silu"},
-    {"attention_dropout", dropout, "", ""},
-    {"sliding_window", window, "", ""},
-    {"layer_types", window, "", ""},
-    {"max_position_embeddings", harmless, "",
-     "rotary positions have no table; model.seq_length decides"},
-    {"output_router_logits", harmless, "", kOutputs},
-    {"router_aux_loss_coef", training, "", ""},
-    {"router_jitter_noise", training, "", ""},
-    {"moe_layer_freq", only, "1", "experts in every block"},
-    {"rope.partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
-};
+ private:
+  const HfFamily* get(const std::string& type) {
+    const auto file = files_.find(type);
+    if (file == files_.end()) return nullptr;
+    if (done_.contains(type)) return found_.contains(type) ? &found_.at(type) : nullptr;
+    done_.insert(type);  // a family that is like itself finds nothing
+    Report report;
+    auto family = read_hf_family(file->second, plugin_, report,
+                                 [&](const std::string& other) { return get(other); });
+    if (!family) {
+      faulty_[type] = std::move(report);
+      return nullptr;
+    }
+    return &found_.emplace(type, std::move(*family)).first->second;
+  }
 
-constexpr HfKey kGpt2[] = {
-    {"resid_pdrop", training, "", ""},
-    {"embd_pdrop", dropout, "resid_pdrop", ""},
-    {"attn_pdrop", dropout, "", ""},
-    {"scale_attn_weights", only, "true",
-     "attention logits divided by the square root of the head's width"},
-    {"scale_attn_by_inverse_layer_idx", only, "false",
-     "attention logits that do not depend on the block"},
-    {"reorder_and_upcast_attn", harmless, "", "the same products in another order"},
-    {"n_ctx", harmless, "", "n_positions has the same value"},
-    {"summary_activation", harmless, "", kHeads},
-    {"summary_first_dropout", harmless, "", kHeads},
-    {"summary_proj_to_labels", harmless, "", kHeads},
-    {"summary_type", harmless, "", kHeads},
-    {"summary_use_proj", harmless, "", kHeads},
-};
-
-constexpr HfKey kBert[] = {
-    {"hidden_dropout_prob", training, "", ""},
-    {"attention_probs_dropout_prob", dropout, "", ""},
-    {"position_embedding_type", only, "\"absolute\"", "a table of positions"},
-    {"directionality", harmless, "", kNotes},
-    {"pooler_fc_size", harmless, "", kHeads},
-    {"pooler_num_attention_heads", harmless, "", kHeads},
-    {"pooler_num_fc_layers", harmless, "", kHeads},
-    {"pooler_size_per_head", harmless, "", kHeads},
-    {"pooler_type", harmless, "", kHeads},
-};
-
-// Defaults of the config classes of transformers 5.23. head_dim and n_inner are absent:
-// transformers computes them from other keys, as the defaults of the model plugin do.
-constexpr HfDefault kLlamaDefaults[] = {
-    {"vocab_size", "32000", ""},          {"hidden_size", "4096", ""},
-    {"intermediate_size", "11008", ""},   {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},    {"num_key_value_heads", "=num_attention_heads", ""},
-    {"rms_norm_eps", "1e-06", ""},        {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""}, {"attention_bias", "false", ""},
-    {"rope_theta", "10000.0", ""},        {"rope.scaling", "\"default\"", ""},
-};
-
-constexpr HfDefault kMistralDefaults[] = {
-    {"vocab_size", "32000", ""},          {"hidden_size", "4096", ""},
-    {"intermediate_size", "14336", ""},   {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},    {"num_key_value_heads", "8", "=num_attention_heads"},
-    {"rms_norm_eps", "1e-06", ""},        {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""}, {"rope_theta", "10000.0", ""},
-    {"rope.scaling", "\"default\"", ""},  {"sliding_window", "4096", "null"},
-};
-
-constexpr HfDefault kMixtralDefaults[] = {
-    {"vocab_size", "32000", ""},           {"hidden_size", "4096", ""},
-    {"intermediate_size", "14336", ""},    {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},     {"num_key_value_heads", "8", "=num_attention_heads"},
-    {"num_local_experts", "8", ""},        {"num_experts_per_tok", "2", ""},
-    {"router_aux_loss_coef", "0.001", ""}, {"router_jitter_noise", "0.0", ""},
-    {"rms_norm_eps", "1e-05", ""},         {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""},  {"rope_theta", "1000000.0", ""},
-    {"rope.scaling", "\"default\"", ""},
-};
-
-constexpr HfDefault kGpt2Defaults[] = {
-    {"vocab_size", "50257", ""},
-    {"n_positions", "1024", ""},
-    {"n_embd", "768", ""},
-    {"n_layer", "12", ""},
-    {"n_head", "12", ""},
-    {"activation_function", "\"gelu_new\"", ""},
-    {"layer_norm_epsilon", "1e-05", ""},
-    {"initializer_range", "0.02", ""},
-    {"resid_pdrop", "0.1", ""},
-    {"embd_pdrop", "0.1", ""},
-    {"attn_pdrop", "0.1", ""},
-    {"tie_word_embeddings", "true", ""},
-};
-
-constexpr HfDefault kBertDefaults[] = {
-    {"vocab_size", "30522", ""},
-    {"hidden_size", "768", ""},
-    {"num_hidden_layers", "12", ""},
-    {"num_attention_heads", "12", ""},
-    {"intermediate_size", "3072", ""},
-    {"hidden_act", "\"gelu\"", ""},
-    {"max_position_embeddings", "512", ""},
-    {"type_vocab_size", "2", ""},
-    {"layer_norm_eps", "1e-12", ""},
-    {"initializer_range", "0.02", ""},
-    {"hidden_dropout_prob", "0.1", ""},
-    {"attention_probs_dropout_prob", "0.1", ""},
-    {"tie_word_embeddings", "true", ""},
+  std::string plugin_;
+  std::map<std::string, Report>& faulty_;
+  std::map<std::string, fs::path> files_;
+  std::map<std::string, HfFamily> found_;
+  std::set<std::string> done_;
 };
 
 }  // namespace
 
-const std::vector<HfFamily>& hf_families() {
-  static const std::vector<HfFamily> kFamilies = {
-      {"llama", {"LlamaForCausalLM"}, "llama", "", kLlama, kLlamaDefaults},
-      {"mistral", {"MistralForCausalLM"}, "llama", "", kLlama, kMistralDefaults},
-      {"mixtral", {"MixtralForCausalLM"}, "moe", "", kMixtral, kMixtralDefaults},
-      {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", "", kGpt2, kGpt2Defaults},
-      {"bert", {"BertForMaskedLM", "BertForPreTraining"}, "bert", "", kBert, kBertDefaults},
-      {"qwen2", {"Qwen2ForCausalLM"}, "", "biases of queries, keys and values", {}},
-      {"qwen3", {"Qwen3ForCausalLM"}, "", "norms of queries and keys", {}},
-      {"qwen2_moe", {"Qwen2MoeForCausalLM"}, "", "biases of queries, keys and values", {}},
-      {"qwen3_moe", {"Qwen3MoeForCausalLM"}, "", "norms of queries and keys", {}},
-      {"deepseek_v2", {"DeepseekV2ForCausalLM"}, "", "multi-head latent attention", {}},
-      {"deepseek_v3", {"DeepseekV3ForCausalLM"}, "", "multi-head latent attention", {}},
-      {"gemma", {"GemmaForCausalLM"}, "", "its norms and MLP", {}},
-      {"gemma2", {"Gemma2ForCausalLM"}, "", "soft caps of logits", {}},
-      {"gemma3_text", {"Gemma3ForCausalLM"}, "", "norms of queries and keys", {}},
-      {"phi3", {"Phi3ForCausalLM"}, "", "its rotary positions", {}},
-      {"gpt_neox", {"GPTNeoXForCausalLM"}, "", "parallel attention and MLP", {}},
-      {"t5", {"T5ForConditionalGeneration"}, "", "an encoder and a decoder", {}},
-      {"gpt_oss", {"GptOssForCausalLM"}, "", "attention sinks", {}},
-  };
-  return kFamilies;
+const HfKey* HfFamily::key(std::string_view name) const { return find_key(keys, name); }
+
+std::string lacking_part(const HfFamily& family, const Schema* schema) {
+  if (!family.needs.empty()) return family.needs;
+  if (!schema) return cat("the model plugin ", family.plugin);
+  for (const auto& [path, value] : family.settings) {
+    const auto field = std::find_if(schema->fields.begin(), schema->fields.end(),
+                                    [&](const FieldSpec& spec) { return spec.path == path; });
+    if (field == schema->fields.end())
+      return cat("the setting model.", path, " of the model plugin ", family.plugin);
+    if (needs_part(*field, value)) return field->needs;
+  }
+  return {};
 }
 
-const HfFamily* find_hf_family(std::string_view model_type, std::string_view architecture) {
-  for (const auto& family : hf_families()) {
+HfFamilies HfFamilies::read(const std::vector<fs::path>& plugin_folders) {
+  HfFamilies out;
+  std::set<std::string> plugins;
+  for (const fs::path& folder : plugin_folders) {
+    std::error_code error;
+    if (const fs::path common = folder / kCommonFile;
+        out.common_.empty() && fs::exists(common, error))
+      if (auto keys = read_hf_family(common, "", out.faults_)) out.common_ = std::move(keys->keys);
+    for (const fs::path& entry : entries_of(folder)) {
+      const std::string name = entry.filename().string();
+      if (!name.starts_with(kFolderPrefix) || !name.ends_with(kFolderEnding)) continue;
+      const std::string plugin = name.substr(
+          kFolderPrefix.size(), name.size() - kFolderPrefix.size() - kFolderEnding.size());
+      if (!plugins.insert(plugin).second) continue;  // like the plugin itself, of an earlier folder
+      std::map<std::string, Report> faulty;
+      for (HfFamily& family : FolderReader(entry, plugin, faulty).read())
+        if (std::none_of(out.families_.begin(), out.families_.end(),
+                         [&](const HfFamily& f) { return f.model_type == family.model_type; }))
+          out.families_.push_back(std::move(family));
+      for (auto& [type, report] : faulty) {
+        out.faults_.add(report);
+        out.faulty_.emplace(type, std::move(report));
+      }
+    }
+  }
+  std::sort(out.families_.begin(), out.families_.end(),
+            [](const HfFamily& a, const HfFamily& b) { return a.model_type < b.model_type; });
+  return out;
+}
+
+const HfFamily* HfFamilies::find(std::string_view model_type, std::string_view architecture) const {
+  if (const auto bad = faulty_.find(std::string(model_type)); bad != faulty_.end())
+    throw Error(ErrorClass::plugin,
+                cat("the file of the family ", bad->first, " is faulty:\n", bad->second.text()),
+                "correct the file; `mtrain families` lists the faults of all");
+  for (const HfFamily& family : families_) {
     const bool named = std::find(family.architectures.begin(), family.architectures.end(),
                                  architecture) != family.architectures.end();
     if (model_type.empty() ? named
@@ -251,21 +130,17 @@ const HfFamily* find_hf_family(std::string_view model_type, std::string_view arc
   return nullptr;
 }
 
-const HfKey* find_hf_key(const HfFamily* family, std::string_view key) {
-  auto in = [&](std::span<const HfKey> keys) -> const HfKey* {
-    auto found =
-        std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key; });
-    return found == keys.end() ? nullptr : &*found;
-  };
-  if (const HfKey* own = family ? in(family->keys) : nullptr) return own;
-  return in(kCommon);
+const HfKey* HfFamilies::key(const HfFamily* family, std::string_view name) const {
+  if (const HfKey* own = family ? family->key(name) : nullptr) return own;
+  return find_key(common_, name);
 }
 
-std::vector<std::string> hf_architectures(std::string_view plugin) {
-  std::vector<std::string> out;
-  for (const auto& family : hf_families())
-    if (family.plugin == plugin)
-      out.insert(out.end(), family.architectures.begin(), family.architectures.end());
+std::vector<const HfFamily*> HfFamilies::of_plugin(std::string_view plugin) const {
+  std::vector<const HfFamily*> out;
+  for (const HfFamily& family : families_)
+    if (family.plugin == plugin) out.push_back(&family);
+  std::stable_partition(out.begin(), out.end(),
+                        [&](const HfFamily* f) { return f->model_type == plugin; });
   return out;
 }
 

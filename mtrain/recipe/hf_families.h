@@ -1,58 +1,168 @@
-// Families of Hugging Face models, as data: the model plugin for each, and the treatment of keys of
-// config.json without an equivalent setting. Stateless.
+// Families of Hugging Face models, as data: what each key of config.json means for a model plugin,
+// and which tensors hold which parameters. A family is a file
+// <plugin folder>/model_<plugin>.families/<model_type>.yaml next to the plugin's .so; plugin code
+// is not needed to read it. docs/hugging-face.md describes the format. Import, export, check
+// and `mtrain families` work from it. Values, immutable once read; safe from any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mtrain/base/export.h"
+#include "mtrain/base/file.h"
+#include "mtrain/config/report.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/tree.h"
 
 namespace mtrain {
 
-/// How a key of config.json is treated. A key without a rule is mapped to the setting that lists it
-/// (FieldSpec::renamed_from), or refused. A null value counts as absent.
+/// How a key of config.json is treated. A null value counts as absent.
 enum class HfKeyRule : uint8_t {
-  harmless,  // does not change the model's function: any value is accepted
-  only,      // changes the function: only the values in `accepted` are supported
-  training,  // mapped, and used only in training, so the recipe's own value takes precedence
-  dropout,   // a dropout that the plugin does not implement: a warning unless it is 0 or equals the
-             // value of the key `accepted`
-  window     // an attention window: accepted if no sequence is longer
+  setting,     // is a setting of the model
+  harmless,    // does not change the model's function: any value is accepted
+  only,        // changes the function: only the values in `accepted` are supported
+  dropout,     // a dropout: `setting` if the plugin has it, else a warning unless it is 0 or equals
+               // the key `same_as`
+  window,      // an attention window: `setting` if it is built, else accepted if no sequence is
+               // longer
+  layer_types  // the kind of attention of each block, a list of names
+};
+
+/// A value: of its own, or that of another key.
+struct HfValue {
+  Node value;
+  std::string key;  // not empty: the value of this key
 };
 
 struct HfKey {
-  std::string_view name;
+  std::string name;               // "rms_norm_eps"; "rope.factor" in an object (HfObject)
+  std::vector<std::string> also;  // further names under which it is read
   HfKeyRule rule = HfKeyRule::harmless;
-  std::string_view accepted;  // only: JSON values, "|" between them; dropout: a key
-  std::string_view reason;    // harmless: why; only: what the plugin supports
+  std::string setting;    // below model: "norm_eps"
+  bool training = false;  // setting: used only in training, so the recipe's own value takes
+                          // precedence
+  std::vector<std::pair<Node, Node>> values;  // setting: their value and ours, where they differ
+  std::vector<Node> accepted;                 // only
+  std::string same_as;                        // dropout: a key
+  std::string reason;  // harmless: why; only: what the plugin supports, in words
+  /// The default of the config class of transformers, and the value that a null stands for. Absent:
+  /// none, and the same as an omitted key.
+  std::optional<HfValue> omitted, null;
+  /// The key is needed, and written, if this setting has this value.
+  std::optional<std::pair<std::string, Node>> required;
+
+  // What export writes.
+  std::optional<Node> write;           // harmless, only: this value
+  bool write_nothing = false;          // never written
+  bool keep = false;                   // harmless: the value in the folder of model.init_from
+  std::string write_setting;           // harmless: the value of this setting
+  std::optional<Node> omit;            // not written if the setting has this value
+  bool zero_omitted = false;           // not written if the setting is 0
+  std::string zero_key, zero_setting;  // if the setting is 0: the value of this key or setting
+  Location where;
 };
 
-/// The default of the config class of transformers for a key that config.json omits. A value is
-/// JSON, or "=key" for the value of another key.
-struct HfDefault {
-  std::string_view name;   // "rms_norm_eps"; "rope.scaling" for rope_type of rope_parameters
-  std::string_view value;  // if the key is omitted
-  std::string_view null;  // if the key is null; empty: the same as if it were omitted; "null": none
+/// Keys of an object of config.json. They are keys of the family by the name NAME.KEY.
+struct HfObject {
+  std::string name;                                    // "rope"
+  std::vector<std::string> read;                       // "rope_parameters", "rope_scaling"
+  std::string write;                                   // under which name export writes it
+  std::optional<std::pair<std::string, Node>> unless;  // not written if this setting has this value
+};
+
+/// Settings and the values that they must have.
+using HfConditions = std::vector<std::pair<std::string, Node>>;
+
+/// Tensors by a pattern, in which {i} is a block and other letters are further numbers.
+struct HfTensorRule {
+  enum class Part : uint8_t { whole, queries, keys, values, all };  // all: of queries, keys, values
+  std::string tensor;
+  std::vector<std::string> parameters;  // ours; several: their rows one after the other
+  Part part = Part::whole;
+  bool transpose = false;   // the file stores [in, out]
+  bool interleave = false;  // of several parameters: row 0 of each, then row 1 of each …
+  bool stacked = false;     // of experts: one tensor with all of them, [experts, rows, columns]
+  bool vocabulary = false;  // a row for each id: export leaves out padding
+  HfConditions when;
+  std::string blocks;  // the name of a set of blocks; empty: all
+  bool not_in_blocks = false;
+  Location where;
+};
+
+/// A tensor that some files contain as a copy of another one, which must be equal.
+struct HfCopy {
+  std::string tensor, of;
+  HfConditions when;
+};
+
+/// Every `every`-th block after the first `from` ones; both are settings.
+struct HfBlocks {
+  std::string name, from, every;
 };
 
 struct HfFamily {
-  std::string_view model_type;
-  std::vector<std::string_view> architectures;
-  std::string_view plugin;  // the model plugin; empty: none
-  std::string_view lacks;   // without a plugin: the feature that is not built
-  std::span<const HfKey> keys;
-  std::span<const HfDefault> defaults = {};
+  std::string model_type;
+  std::vector<std::string> architectures;
+  std::string plugin;     // the model plugin
+  std::string needs;      // the feature that is not built, if the family's files say no more
+  std::string compared;   // with which other implementation its results were compared, and where
+  HfConditions settings;  // settings that all models of the family have
+  std::vector<HfObject> objects;
+  std::vector<HfKey> keys;
+  std::map<std::string, std::string> indices;  // letter of a tensor's pattern to the setting that
+                                               // says how many
+  std::vector<HfBlocks> blocks;
+  std::vector<std::string> training_settings;  // without effect on what the weights compute
+  std::vector<HfTensorRule> tensors;
+  std::vector<HfCopy> copies;
+  std::vector<std::pair<std::string, std::string>> unused;          // pattern and reason
+  std::vector<std::pair<std::string, std::string>> former_endings;  // of names: now and formerly
+  fs::path file;
+
+  /// The key of a name or of one of its further names; null: none.
+  const HfKey* key(std::string_view name) const;
 };
 
-MT_API const std::vector<HfFamily>& hf_families();
-/// Null for an unknown family.
-MT_API const HfFamily* find_hf_family(std::string_view model_type, std::string_view architecture);
-/// The rule for a key: that of `family` (may be null), or else that of all families. Null if there
-/// is none.
-MT_API const HfKey* find_hf_key(const HfFamily* family, std::string_view key);
-/// The architectures that a model plugin supports.
-MT_API std::vector<std::string> hf_architectures(std::string_view plugin);
+/// The feature without which the plugin cannot compute the family's models; empty: none. `schema`:
+/// the plugin's settings; null: unknown, so the answer is that the plugin is missing.
+MT_API std::string lacking_part(const HfFamily& family, const Schema* schema);
+
+class MT_API HfFamilies {
+ public:
+  /// The families in these folders of plugins. An earlier folder wins. A file with faults is left
+  /// out; find() of its family throws them, and faults() has all.
+  static HfFamilies read(const std::vector<fs::path>& plugin_folders);
+
+  const std::vector<HfFamily>& all() const { return families_; }
+  /// Null for an unknown family. An empty text is not compared. Throws Error(plugin) if the
+  /// family's file has faults.
+  const HfFamily* find(std::string_view model_type, std::string_view architecture) const;
+  /// The rule for a key: that of `family` (may be null), or else that of all families. Null if
+  /// there is none.
+  const HfKey* key(const HfFamily* family, std::string_view name) const;
+  /// The keys of all families.
+  const std::vector<HfKey>& common() const { return common_; }
+  /// The families of a plugin, the one with its name first.
+  std::vector<const HfFamily*> of_plugin(std::string_view plugin) const;
+  const Report& faults() const { return faults_; }
+
+ private:
+  std::vector<HfFamily> families_;
+  std::vector<HfKey> common_;
+  std::map<std::string, Report> faulty_;  // by model_type, which is the name of the file
+  Report faults_;
+};
+
+/// Reads one file. Faults go to `report`; returns nothing if there are any. `base`: finds the
+/// family that `like` names. A file of common keys has only keys.
+MT_API std::optional<HfFamily> read_hf_family(
+    const fs::path& file, const std::string& plugin, Report& report,
+    const std::function<const HfFamily*(const std::string& model_type)>& base = {});
 
 }  // namespace mtrain

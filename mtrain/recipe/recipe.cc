@@ -14,6 +14,7 @@
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/foreign_names.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/planned.h"
 #include "mtrain/recipe/resolvers.h"
@@ -53,10 +54,14 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
 }
 
 /// Reads config.json of model.init_from for the recipe's model.
-HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const Source& file) {
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog,
+                           const PluginHost& plugins, const Source& file) {
   const Node& root = recipe.config.root();
-  HfTarget target{.plugin = root.find("model.type")->as_text(),
-                  .schemas = {catalog.section("model")}};
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  HfTarget target{.families = families,
+                  .plugin = root.find("model.type")->as_text(),
+                  .schemas = {catalog.section("model")},
+                  .schema_of = model_schemas(catalog)};
   if (const Schema* model = catalog.component("model", target.plugin))
     target.schemas.push_back(model);
   const Node* length = root.find("model.seq_length");
@@ -163,7 +168,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     const std::string& name = file->name();
     const HfFolderConfig config =
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
-                             : read_folder(recipe, catalog, *file);
+                             : read_folder(recipe, catalog, plugins, *file);
     note_absent_keys(recipe, config, *file, differing);
     for (const auto& refusal : config.refused)
       differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
@@ -190,9 +195,10 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
         differing
             .error("init-from", setting.path, ours->loc(),
                    cat(brief(*ours), " differs from ", name,
-                       setting.omitted ? cat(", which omits ", setting.theirs,
-                                             ", so its default in transformers applies: ")
-                                       : cat(", where ", setting.theirs, " is "),
+                       setting.theirs.empty() ? std::string(", whose model_type means ")
+                       : setting.omitted      ? cat(", which omits ", setting.theirs,
+                                                    ", so its default in transformers applies: ")
+                                              : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
             .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
     }
@@ -305,7 +311,7 @@ bool has_home_paths(Recipe& recipe) {
         .fix(home ? cat(setting, "=", home, given.substr(1)) : "write the absolute path");
   };
   for (const InputPath& input : recipe.inputs) check(input.setting, input.given, input.where);
-  for (const char* setting : {"run.dir", "checkpoint.dir"})
+  for (const char* setting : {"run.dir", "checkpoint.dir", "checkpoint.hf"})
     if (const Node* node = recipe.config.root().find(setting);
         node && node->kind() == NodeKind::string)
       check(setting, node->as_text(), node->loc());
@@ -389,7 +395,13 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   add_components(plugins, catalog);
   add_planned(catalog);
   catalog.set_advisor(foreign_name_help);
-  catalog.set_component_advisor(foreign_component_help);
+  catalog.set_component_advisor(
+      [folders = plugins.folders()](std::string_view kind, std::string_view name) {
+        if (kind != "model") return std::string();
+        SchemaCatalog installed;
+        add_components(PluginHost(folders), installed);
+        return foreign_model_help(name, HfFamilies::read(folders), model_schemas(installed));
+      });
   return catalog;
 }
 
@@ -413,6 +425,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
+  check_hf_export(recipe, catalog, plugins);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

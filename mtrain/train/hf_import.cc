@@ -16,16 +16,9 @@ constexpr size_t kMaxFaults = 12;
 
 constexpr int64_t kPiece = 1 << 20;  // elements of two tensors that are compared at once
 
-/// A tensor that some exports contain as a copy of another tensor.
-struct Repeat {
-  const char* tensor;
-  const char* parameter;  // that the repeated tensor fills
-};
-constexpr Repeat kRepeats[] = {{"lm_head.weight", "embed.weight"},
-                               {"cls.predictions.decoder.weight", "embed.weight"},
-                               {"cls.predictions.decoder.bias", "head.bias"}};
+}  // namespace
 
-std::vector<float> as_floats(const TensorInfo& t, int64_t begin, int64_t count) {
+std::vector<float> hf_floats(const TensorInfo& t, int64_t begin, int64_t count) {
   std::vector<float> out(static_cast<size_t>(count));
   auto convert = [&](auto tag) {
     using T = decltype(tag);
@@ -58,37 +51,32 @@ std::vector<float> as_floats(const TensorInfo& t, int64_t begin, int64_t count) 
   return out;
 }
 
-std::vector<float> as_floats(const TensorInfo& t) { return as_floats(t, 0, t.shape.numel()); }
+namespace {
 
 class Importer {
  public:
-  Importer(const HfDir& source, ParamList& parameters) : source_(source), parameters_(parameters) {}
+  Importer(const HfDir& source, const HfFamily& family, const HfModel& model, ParamList& parameters)
+      : source_(source),
+        family_(family),
+        parameters_(parameters),
+        heads_(model.heads()),
+        entries_(hf_tensors(family, model)),
+        pairs_(hf_copies(family, model)) {}
 
   /// Reports everything in which the folder's tensors differ from the parameters. Reads no values.
-  void match(const Model& model) {
-    std::set<std::string> matched;
-    for (const auto& name : model.hf_unused())
-      if (const TensorInfo* t = find(name)) used_.insert(t->name);
-    const std::vector<HfParameter> entries = model.hf_parameters();
-    for (const auto& entry : entries) {
-      untied_ |= entry.parameter == "head.weight";
-      Parameter* p = parameters_.find(entry.parameter);
-      if (!p) {  // belongs to another pipeline stage
-        for (const auto& piece : entry.pieces)
-          if (const TensorInfo* t = find(piece.tensor)) used_.insert(t->name);
-        continue;
-      }
-      matched.insert(entry.parameter);
-      match(*p, entry);
+  void match() {
+    std::set<std::string> placed;
+    for (const HfTensor& entry : entries_) {
+      placed.insert(entry.parameters.begin(), entry.parameters.end());
+      match(entry);
     }
-    for (const Repeat& repeat : kRepeats) match(repeat, entries);
+    for (const auto& [copy, original] : pairs_) match_copy(copy, original);
     for (const auto& p : parameters_.all())
-      if (!matched.contains(p.name))
-        fault(cat(p.name, " is not listed in the model's table of Hugging Face names"));
+      if (!placed.contains(p.name))
+        fault(cat(p.name, " ", p.global, " is in no tensor of the family ", family_.model_type));
     for (const auto* t : source_.tensors())
-      if (!used_.contains(t->name) && !ignorable(t->name))
+      if (!used_.contains(t->name) && !hf_unused(family_, t->name))
         fault(cat("tensor ", t->name, " ", t->shape, " matches no parameter"));
-    require_all_rows_read();
     if (faults_.empty()) return;
     size_t total = faults_.size();
     if (total > kMaxFaults) {
@@ -103,68 +91,63 @@ class Importer {
   }
 
   /// Fills the parameters. REQUIRES: match() reported nothing.
-  void fill(const Model& model) const {
-    for (const auto& entry : model.hf_parameters())
-      if (Parameter* p = parameters_.find(entry.parameter)) fill(*p, entry);
+  void fill() const {
+    for (auto& p : parameters_.all())
+      if (auto sources = sources_.find(p.name); sources != sources_.end()) fill(p, sources->second);
     for (const Copy& copy : copies_) require_equal(copy);
   }
 
  private:
+  /// A tensor that holds rows of a parameter.
+  struct Source {
+    const TensorInfo* tensor;
+    HfPlacement placement;
+    size_t index;  // of the parameter in the placement
+  };
+
   void fault(std::string text) { faults_.push_back(std::move(text)); }
-  // Buffers that some exports contain in addition to the weights, and the second copy of a tied
-  // embedding that is stored for the head, where the model's table names no embedding to compare it
-  // with.
-  bool ignorable(std::string_view name) const {
-    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
-           name.ends_with(".attn.masked_bias") || (name == "lm_head.weight" && !untied_);
-  }
-  // Exports differ in whether names have the family's prefix ("model.", "transformer.").
+  /// The tensor by its name, by its name without the family's prefix ("model.", "transformer."), or
+  /// by a former name.
   const TensorInfo* find(const std::string& name) const {
     if (const auto* t = find_rootless(name)) return t;
-    // Checkpoints converted from TensorFlow name a norm's tensors gamma and beta.
-    for (auto [now, then] : {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"},
-                             {".LayerNorm.bias", ".LayerNorm.beta"}})
+    for (const auto& [now, then] : family_.former_endings)
       if (name.ends_with(now))
-        return find_rootless(name.substr(0, name.size() - std::string_view(now).size()) + then);
+        return find_rootless(name.substr(0, name.size() - now.size()) + then);
     return nullptr;
   }
   const TensorInfo* find_rootless(const std::string& name) const {
     if (const auto* t = source_.find(name)) return t;
-    size_t dot = name.find('.');
-    return dot == std::string::npos ? nullptr : source_.find(name.substr(dot + 1));
+    const std::string_view rest = without_root(name);
+    return rest.size() == name.size() ? nullptr : source_.find(rest);
   }
 
   struct Copy {
     const TensorInfo *copy, *original;
   };
 
-  /// Notes a tensor that repeats another one, if the folder has it and the model has no place of
-  /// its own for it. Only the ranks that have the parameter compare the values.
-  void match(const Repeat& repeat, const std::vector<HfParameter>& entries) {
-    const TensorInfo* copy = find(repeat.tensor);
-    const HfParameter* repeated = nullptr;
-    for (const HfParameter& entry : entries) {
-      for (const HfPiece& piece : entry.pieces)
-        if (piece.tensor == repeat.tensor) return;
-      if (entry.parameter == repeat.parameter && entry.pieces.size() == 1) repeated = &entry;
-    }
-    const TensorInfo* original = repeated ? find(repeated->pieces[0].tensor) : nullptr;
-    if (!copy || !original) return;
+  /// Notes a tensor that repeats another one, if the folder has it. Only the ranks that have the
+  /// parameter compare the values.
+  void match_copy(const std::string& copy_name, const std::string& original_name) {
+    const TensorInfo *copy = find(copy_name), *original = find(original_name);
+    if (!copy || !original || used_.contains(copy->name)) return;
     used_.insert(copy->name);
     if (copy->shape != original->shape)
       return fault(cat("tensor ", copy->name, " ", copy->shape, " is no copy of ", original->name,
                        " ", original->shape, ", and this model has one matrix for both"));
     if (!copy->dtype || !is_floating(*copy->dtype))
       return fault(cat(copy->name, ": type ", copy->file_dtype, " cannot be imported"));
-    if (parameters_.find(repeat.parameter)) copies_.push_back({copy, original});
+    const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const HfTensor& t) { return t.name == original_name; });
+    if (entry != entries_.end() && parameters_.find(entry->parameters[0]))
+      copies_.push_back({copy, original});
   }
 
   void require_equal(const Copy& pair) const {
     const int64_t count = pair.copy->shape.numel();
     for (int64_t begin = 0; begin < count; begin += kPiece) {
       const int64_t size = std::min(kPiece, count - begin);
-      const std::vector<float> copy = as_floats(*pair.copy, begin, size),
-                               original = as_floats(*pair.original, begin, size);
+      const std::vector<float> copy = hf_floats(*pair.copy, begin, size),
+                               original = hf_floats(*pair.original, begin, size);
       const auto [at, other] = std::mismatch(copy.begin(), copy.end(), original.begin());
       if (at == copy.end()) continue;
       throw Error(
@@ -190,33 +173,47 @@ class Importer {
                 "an earlier checkpoint");
   }
 
-  void match(const Parameter& p, const HfParameter& entry) {
-    Shape whole = as_rows(p.global);
-    int64_t row_size = whole.numel() / whole[0], covered = 0;
-    for (const auto& piece : entry.pieces) {
-      const TensorInfo* t = find(piece.tensor);
-      if (!t) return fault(cat(p.name, " ", p.global, ": tensor ", piece.tensor, " is missing"));
-      used_.insert(t->name);
-      if (!t->dtype || !is_floating(*t->dtype))
-        return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
-      int64_t rows = piece.rows < 0 ? whole[0] : piece.rows;
-      if (!piece_fits(p, piece, *t, rows, row_size)) return;
-      read_[t->name].push_back({piece.source_row, rows, rows_of(*t, piece)});
-      covered += rows;
-    }
-    MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);
+  void match(const HfTensor& entry) {
+    const TensorInfo* t = find(entry.name);
+    std::vector<Shape> shapes;
+    std::string ours;
+    for (const std::string& name : entry.parameters)
+      if (const Parameter* p = parameters_.find(name)) {
+        shapes.push_back(p->global);
+        ours += cat(ours.empty() ? "" : ", ", name, " ", p->global);
+      }
+    if (t) used_.insert(t->name);
+    if (shapes.size() < entry.parameters.size()) return;  // belongs to another pipeline stage
+    if (!t) return fault(cat(ours, ": tensor ", entry.name, " is missing"));
+    if (!t->dtype || !is_floating(*t->dtype))
+      return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
+    HfPlacement placement = hf_placement(entry, heads_, shapes);
+    if (t->shape != placement.shape) return mismatch(*t, placement, ours);
+    for (size_t i = 0; i < entry.parameters.size(); ++i)
+      sources_[entry.parameters[i]].push_back({t, placement, i});
   }
 
-  void fill(Parameter& p, const HfParameter& entry) const {
+  /// A tensor with more rows than the model reads belongs to another model: queries, keys or values
+  /// of more heads.
+  void mismatch(const TensorInfo& t, const HfPlacement& placement, const std::string& ours) {
+    const int rank = placement.shape.rank(), rows = placement.transposed ? rank - 1 : 0;
+    bool more = t.shape.rank() == rank && t.shape[rows] > placement.shape[rows];
+    for (int d = 0; more && d < rank; ++d) more = d == rows || t.shape[d] == placement.shape[d];
+    const bool part = placement.rows.size() > 1 || placement.stacks > 1;
+    if (more && part)
+      return fault(cat("tensor ", t.name, " has ", t.shape[rows],
+                       " rows, and this model has a place for ", placement.shape[rows]));
+    fault(cat(ours, " does not match tensor ", t.name, " ", t.shape,
+              part ? cat(", wanted ", placement.shape) : ""));
+  }
+
+  void fill(Parameter& p, const std::vector<Source>& sources) const {
     std::vector<float> values(static_cast<size_t>(
         p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
-    Shape whole = as_rows(p.global);
-    for (const auto& piece : entry.pieces) {
-      const TensorInfo& t = *find(piece.tensor);
-      const std::vector<float> floats = as_floats(t);
-      require_finite(t, floats);
-      copy(floats, t, piece, piece.rows < 0 ? whole[0] : piece.rows, whole.numel() / whole[0],
-           values);
+    for (const Source& source : sources) {
+      const std::vector<float> floats = hf_floats(*source.tensor, 0, source.tensor->shape.numel());
+      require_finite(*source.tensor, floats);
+      copy(floats, source, values);
     }
     ExecutionContext& ctx = p.master.context();
     std::vector<float> own(static_cast<size_t>(p.numel()));
@@ -229,77 +226,47 @@ class Importer {
     if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
   }
 
-  static int64_t rows_of(const TensorInfo& t, const HfPiece& piece) {
-    return t.shape[piece.transpose ? 1 : 0];
-  }
-
-  /// A tensor with more rows than the model reads belongs to another model: queries, keys or values
-  /// of more heads.
-  void require_all_rows_read() {
-    for (auto& [name, parts] : read_) {
-      std::sort(parts.begin(), parts.end(),
-                [](const ReadRows& a, const ReadRows& b) { return a.begin < b.begin; });
-      int64_t end = 0;
-      for (const ReadRows& part : parts)
-        if (part.begin <= end) end = std::max(end, part.begin + part.count);
-      if (const int64_t all = parts.front().of_tensor; end < all)
-        fault(cat("tensor ", name, " has ", all, " rows, and this model has a place for ", end));
-    }
-  }
-
-  /// Stacked matrices, such as those of experts, are treated as one matrix with more rows.
-  static Shape as_rows(const Shape& shape) {
-    return shape.rank() == 3 ? Shape{shape[0] * shape[1], shape[2]} : shape;
-  }
-
-  bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows,
-                  int64_t row_size) {
-    int rank = as_rows(p.global).rank();
-    bool fits = t.shape.rank() == rank;
-    if (fits) {
-      int64_t have_rows = rows_of(t, piece),
-              have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
-      bool whole = piece.rows < 0;
-      fits = have_cols == row_size &&
-             (whole ? have_rows == rows : piece.source_row + rows <= have_rows);
-    }
-    if (!fits) fault(cat(p.name, " ", p.global, " does not match tensor ", t.name, " ", t.shape));
-    return fits;
-  }
-
-  static void copy(const std::vector<float>& from, const TensorInfo& t, const HfPiece& piece,
-                   int64_t rows, int64_t row_size, std::vector<float>& to) {
-    int64_t stored_rows = piece.transpose ? t.shape[1] : 0;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < row_size; ++c) {
-        int64_t source = piece.source_row + r;
-        int64_t at = piece.transpose ? c * stored_rows + source : source * row_size + c;
-        to[static_cast<size_t>((piece.row + r) * row_size + c)] = from[static_cast<size_t>(at)];
+  static void copy(const std::vector<float>& from, const Source& source, std::vector<float>& to) {
+    const HfPlacement& place = source.placement;
+    const int64_t width = place.width;
+    for (const HfRows& run : place.rows) {
+      if (run.parameter != source.index) continue;
+      for (int64_t r = 0; r < run.rows; ++r) {
+        const int64_t row = run.tensor_row + r * run.tensor_step;
+        float* out = to.data() + (run.parameter_row + r) * width;
+        if (!place.transposed)
+          std::copy_n(from.data() + row * width, width, out);
+        else
+          for (int64_t c = 0; c < width; ++c)
+            out[c] = from[static_cast<size_t>(place.element(row, c))];
       }
+    }
   }
 
   const HfDir& source_;
+  const HfFamily& family_;
   ParamList& parameters_;
+  const HeadLayout heads_;
+  const std::vector<HfTensor> entries_;
+  const std::vector<std::pair<std::string, std::string>> pairs_;  // copy and original
   std::set<std::string> used_;
-  struct ReadRows {
-    int64_t begin, count, of_tensor;
-  };
-  std::map<std::string, std::vector<ReadRows>> read_;  // by the name of a tensor
+  std::map<std::string, std::vector<Source>> sources_;  // by parameter
   std::vector<Copy> copies_;
-  bool untied_ = false;  // the head has its own matrix
   std::vector<std::string> faults_;
 };
 
 }  // namespace
 
-void require_hf_fit(const HfDir& source, const Model& model, ParamList& parameters) {
-  Importer(source, parameters).match(model);
+void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
+                    ParamList& parameters) {
+  Importer(source, family, model, parameters).match();
 }
 
-void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters) {
-  Importer importer(source, parameters);
-  importer.match(model);
-  importer.fill(model);
+void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
+                       ParamList& parameters) {
+  Importer importer(source, family, model, parameters);
+  importer.match();
+  importer.fill();
 }
 
 }  // namespace mtrain

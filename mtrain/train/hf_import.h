@@ -1,7 +1,9 @@
-// Imports weights from a Hugging Face folder by the model's rename table; hf_config.h reads
-// config.json. Stateless functions; for the rank's thread.
+// Imports weights from a Hugging Face folder by the table of its family (recipe/hf_tensors.h);
+// hf_config.h reads config.json. Stateless functions; for the rank's thread.
 #pragma once
-#include "mtrain/nn/model.h"
+#include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/nn/parameter.h"
+#include "mtrain/recipe/hf_tensors.h"
 
 namespace mtrain {
 
@@ -9,14 +11,19 @@ class HfDir;
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come
 /// in one Error(checkpoint) with both names and shapes. Reads no values. Tensors of parameters that
-/// are in the model's table and not in `parameters` count as used: a pipeline rank reads only a
-/// part. So do those of Model::hf_unused() and what some exports add to the weights: buffers, such
-/// as .rotary_emb.inv_freq, and the second copy of a tied head.
-MT_API void require_hf_fit(const HfDir& source, const Model& model, ParamList& parameters);
+/// are in the family's table and not in `parameters` count as used: a pipeline rank reads only a
+/// part. So do tensors that the family lists as unused, and what some exports add to the weights:
+/// buffers, such as .rotary_emb.inv_freq, and the second copy of a tied head.
+MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
+                           ParamList& parameters);
 
 /// Fills masters and values of `parameters` from the folder. Throws what require_hf_fit throws, and
 /// Error(checkpoint) that names a tensor with a value that is not finite, or one that has to repeat
 /// another one, such as lm_head.weight of a tied head, and differs from it.
-MT_API void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters);
+MT_API void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
+                              ParamList& parameters);
+
+/// Elements of a tensor from `begin` on, as floats. REQUIRES: the type is a floating-point one.
+MT_API std::vector<float> hf_floats(const TensorInfo& tensor, int64_t begin, int64_t count);
 
 }  // namespace mtrain

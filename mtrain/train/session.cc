@@ -7,6 +7,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
+#include "mtrain/recipe/hf_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/planning.h"
@@ -74,8 +75,14 @@ void Session::import_weights(const fs::path& from, const Options& options) {
         Options{.initialise = false, .local_rank = options.local_rank, .planning = true});
   if (!is_saved_run(from)) {
     const HfDir source(from);
-    if (planned) require_hf_fit(source, *planned->model, planned->parameters);
-    return import_hf_weights(source, *model, parameters);
+    const HfFamilies families = HfFamilies::read(plugins.folders());
+    const std::string& type = recipe.settings.model.type;
+    const HfFamily& family = hf_family_of(source.config_text(),
+                                          (source.path() / "config.json").string(), families, type);
+    const HfModel settings(recipe.config.root().at("model"),
+                           plugins.load(Model::kKind, type).schema);
+    if (planned) require_hf_fit(source, family, settings, planned->parameters);
+    return import_hf_weights(source, family, settings, parameters);
   }
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);

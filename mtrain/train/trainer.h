@@ -118,6 +118,7 @@ class MT_API Trainer {
   void poll_save();
   void finish_copy();
   void end_save();
+  void export_hf(int64_t step);
   void end_save_noexcept() noexcept;
   bool try_save(int64_t step, const std::function<void()>& part);
   void require_saved() const;

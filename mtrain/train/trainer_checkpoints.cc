@@ -6,6 +6,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/run_ties.h"
+#include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/trainer.h"
 
 namespace mtrain {
@@ -148,6 +149,26 @@ void Trainer::end_save() {
     for (const auto& warning : result.warnings) event(cat("warning: ", warning));
   });
   save_.reset();
+  if (saved_step_ == step) export_hf(step);
+}
+
+/// Writes the checkpoint's weights as a Hugging Face folder. Training continues without it if that
+/// fails: the checkpoint has the weights.
+void Trainer::export_hf(int64_t step) {
+  const std::string& folder = recipe_.settings.checkpoint.hf;
+  if (folder.empty() || !first()) return;
+  LongOperation exporting(ranks_.activity(), "exporting the weights");
+  const fs::path to = fs::path(folder) / cat("step-", step);
+  std::error_code error;
+  if (fs::exists(to, error)) return event(cat(to.string(), " exists already and is kept"));
+  try {
+    const HfRunExported done =
+        export_hf_run(recipe_, session_.plugins, CheckpointStore(store_->folder()), step, to, {});
+    event(cat("weights of step ", step, ": ", to.string(), ", ", done.family, " in ",
+              name(done.dtype)));
+  } catch (const Error& fault) {
+    event(cat("warning: the weights of step ", step, " are not exported: ", fault.message()));
+  }
 }
 
 void Trainer::save_copy(const fs::path& folder) {

@@ -43,6 +43,8 @@ void chat(std::string_view text);
 void recipe(std::string_view text);
 /// A folder of Hugging Face's layout: files with their names, "=====" between them.
 void hf_folder(std::string_view text);
+/// The file of a family of Hugging Face models, and the tensors that it expands to.
+void hf_family(std::string_view text);
 
 struct Entry {
   const char* name;  // of its folder of seeds
@@ -62,6 +64,7 @@ constexpr Entry kEntries[] = {{"yaml", yaml},
                               {"tcp_wires", tcp_wires},
                               {"watch_messages", watch_messages}};
 /// Entries that need more libraries: only fuzz_mutations has them.
-constexpr Entry kWholeEntries[] = {{"recipe", recipe}, {"hf_folder", hf_folder}};
+constexpr Entry kWholeEntries[] = {
+    {"recipe", recipe}, {"hf_folder", hf_folder}, {"hf_family", hf_family}};
 
 }  // namespace mtrain::fuzz

@@ -10,6 +10,7 @@
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/recipe.h"
 #include "tests/fuzz/entries.h"
 #include "tests/fuzz/want.h"
@@ -84,15 +85,41 @@ void hf_folder(std::string_view text) {
   });
   input_fault_only([&] {
     HfDir source(folder);
-    std::vector<const Schema*> schemas = {kCatalog.section("model")};
-    if (const Schema* llama = kCatalog.component("model", "llama")) schemas.push_back(llama);
-    hf_settings(source.config_text(), "config.json", schemas);
+    static const HfFamilies kFamilies = HfFamilies::read(plugins().folders());
+    HfTarget target{.families = kFamilies,
+                    .plugin = "llama",
+                    .schemas = {kCatalog.section("model")},
+                    .schema_of = model_schemas(kCatalog)};
+    if (const Schema* llama = kCatalog.component("model", "llama")) target.schemas.push_back(llama);
+    read_hf_config(source.config_text(), "config.json", target);
   });
   input_fault_only([&] {
     chat::TemplateFile file = chat::read_template(folder);
     chat::ChatInput input;
     input.special = file.special;
     chat::ChatTemplate(file.source, file.name).render(input);
+  });
+  fs::remove_all(folder);
+}
+
+void hf_family(std::string_view text) {
+  const fs::path folder = fs::temp_directory_path() / cat("mtrain-fuzz-family-", ::getpid()),
+                 file = folder / "llama.yaml";
+  fs::create_directories(folder);
+  std::ofstream(file, std::ios::binary) << text;
+  static const SchemaCatalog kCatalog = schema_catalog(plugins());
+  input_fault_only([&] {
+    Report report;
+    const auto family = read_hf_family(file, "llama", report);
+    want(family.has_value() == report.ok(), "a family is read, or its faults are named");
+    want(report.ok() || !report.text().empty(), "a fault has words");
+    const Schema* llama = kCatalog.component("model", "llama");
+    if (!family || !llama) return;
+    const Node section = Node::map();
+    const HfModel model(section, *llama);
+    for (const HfTensor& tensor : hf_tensors(*family, model))
+      hf_placement(tensor, model.heads(),
+                   std::vector<Shape>(tensor.parameters.size(), Shape{4096, 64}));
   });
   fs::remove_all(folder);
 }

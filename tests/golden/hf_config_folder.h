@@ -26,11 +26,26 @@ inline PluginHost& plugins() {
   return host;
 }
 
+inline const HfFamilies& families() {
+  static const HfFamilies all = HfFamilies::read(plugins().folders());
+  return all;
+}
+
+inline const SchemaCatalog& catalog() {
+  static const SchemaCatalog all = schema_catalog(plugins());
+  return all;
+}
+
+inline std::string model_plugin(const std::string& config_json) {
+  return hf_model_plugin(config_json, "config.json", families(), model_schemas(catalog()));
+}
+
 inline HfFolderConfig read(const Json& config, const char* plugin, int64_t seq_length = 32,
                            std::vector<std::string> ignored = {}) {
-  const SchemaCatalog catalog = schema_catalog(plugins());
-  HfTarget target{.plugin = plugin,
-                  .schemas = {catalog.section("model"), catalog.component("model", plugin)},
+  HfTarget target{.families = families(),
+                  .plugin = plugin,
+                  .schemas = {catalog().section("model"), catalog().component("model", plugin)},
+                  .schema_of = model_schemas(catalog()),
                   .seq_length = seq_length,
                   .ignored = std::move(ignored)};
   REQUIRE(target.schemas[1]);

@@ -5,7 +5,6 @@
 #include "has.h"
 #include "hf_config_folder.h"
 #include "mtrain/base/error.h"
-#include "mtrain/recipe/hf_families.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -14,23 +13,20 @@ TEST_CASE(
     "every key that transformers writes is mapped, declared harmless, or held against what the "
     "plugin computes") {
   const Json golden = Json::parse(std::ifstream(here() / "hf_config_keys/keys.json"));
-  const SchemaCatalog catalog = schema_catalog(plugins());
   int keys = 0;
   for (const auto& [type, defaults] : golden.at("families").items()) {
     CAPTURE(type);
-    const HfFamily* family = find_hf_family(type, "");
+    const HfFamily* family = families().find(type, "");
     REQUIRE(family);
-    const std::string plugin(family->plugin);
-    const Schema* schema = catalog.component("model", plugin);
-    REQUIRE(schema);
+    const std::string& plugin = family->plugin;
+    REQUIRE(catalog().component("model", plugin));
     for (const auto& [key, value] : defaults.items()) {
       CAPTURE(key);
       ++keys;
       if (key == "rope_parameters") continue;  // its own keys are
-      const bool mapped = !read(Json{{key, 1}}, plugin.c_str()).settings.empty();
-      const HfKey* rule = find_hf_key(family, key);
-      CHECK((mapped || rule));
-      if (rule && (rule->rule == HfKeyRule::harmless || rule->rule == HfKeyRule::only))
+      const HfKey* rule = families().key(family, key);
+      REQUIRE(rule);
+      if (rule->rule == HfKeyRule::harmless || rule->rule == HfKeyRule::only)
         CHECK_FALSE(rule->reason.empty());
     }
     // What transformers takes for granted is what the plugin computes.
@@ -61,18 +57,18 @@ TEST_CASE("the architecture decides which plugin reads a folder, and is named") 
              {"architectures"})
             .refused.empty());
 
-  CHECK(hf_model_plugin(tiny("llama_tiny").dump(), "config.json") == "llama");
-  CHECK(hf_model_plugin(R"({"model_type": "mixtral"})", "config.json") == "moe");
+  CHECK(model_plugin(tiny("llama_tiny").dump()) == "llama");
+  CHECK(model_plugin(R"({"model_type": "mixtral"})") == "moe");
   for (const char* none :
        {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
-    CHECK_THROWS_AS(hf_model_plugin(none, "config.json"), Error);
+    CHECK_THROWS_AS(model_plugin(none), Error);
 }
 
 TEST_CASE("what config.json omits has the default of the config class") {
   const Json golden = Json::parse(std::ifstream(here() / "hf_config_keys/keys.json"));
   for (const auto& [type, defaults] : golden.at("families").items()) {
     CAPTURE(type);
-    const std::string plugin(find_hf_family(type, "")->plugin);
+    const std::string plugin(families().find(type, "")->plugin);
     Json said = defaults;
     said.erase("head_dim");  // computed from hidden_size and num_attention_heads, here as there
     const HfFolderConfig explicit_config = read(said, plugin.c_str()),

@@ -178,8 +178,7 @@ TEST_CASE("model_type and architectures of two families are refused with both na
           "belongs to model_type mistral");
     CHECK(got.refused[0].fix.find("correct the one") != std::string::npos);
   }
-  CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"),
-                       Error);
+  CHECK_THROWS_WITH_AS(model_plugin(config.dump()), doctest::Contains("disagree"), Error);
   CHECK(read(config, "llama", 32, {"architectures"}).refused.empty());
 }
 

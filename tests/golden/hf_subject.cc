@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/recipe.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/train/hf_import.h"
 
@@ -20,15 +21,21 @@ struct Built {
   int64_t vocab_size = 0, max_positions = 0;
 };
 
-Built read_settings(const HfDir& source, const std::string& file, PluginHost& plugins) {
-  auto text = source.text(file);
-  if (!text) throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", file));
-  auto config = nlohmann::json::parse(*text);
-  Built built{.type = config.at("model_type"), .vocab_size = config.at("vocab_size")};
+Built read_settings(const std::string& text, const std::string& file, const HfFamily& family,
+                    const HfFamilies& families, PluginHost& plugins) {
+  auto config = nlohmann::json::parse(text);
+  Built built{.type = family.plugin, .vocab_size = config.at("vocab_size")};
   built.max_positions =
       config.value("n_positions", config.value("max_position_embeddings", int64_t{0}));
   const Schema& schema = plugins.load(Model::kKind, built.type).schema;
-  for (auto& setting : hf_settings(*text, file, {&schema}))
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  HfTarget target{.families = families,
+                  .plugin = built.type,
+                  .schemas = {&schema},
+                  .schema_of = model_schemas(catalog),
+                  .seq_length = built.max_positions,
+                  .ignored = {"vocab_size"}};
+  for (auto& setting : read_hf_config(text, file, target).settings)
     built.section.set(setting.path.substr(std::string("model.").size()), setting.value);
   return built;
 }
@@ -63,7 +70,14 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
   backend_ = make_backend(plugins);
   ctx_ = std::make_unique<ExecutionContext>(*backend_);
   HfDir source(folder);
-  Built built = read_settings(source, options.config, plugins);
+  const auto text = source.text(options.config);
+  if (!text)
+    throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", options.config));
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  family_ = *families.find(nlohmann::json::parse(*text).at("model_type").get<std::string>(), "");
+  Built built = read_settings(*text, options.config, family_, families, plugins);
+  section_ = built.section;
+  schema_ = plugins.load(Model::kKind, built.type).schema;
   build_.emplace(BuildSettings{.ctx = *ctx_,
                                .parameters = parameters_,
                                .dtype = options.dtype,
@@ -76,7 +90,7 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
                        .valid_vocab = built.vocab_size,
                        .max_positions = built.max_positions};
   model_ = plugins.make<Model>(built.type, built.section, context);
-  import_hf_weights(source, *model_, parameters_);
+  import_hf_weights(source, family_, HfModel(section_, schema_), parameters_);
   parameters_.allocate_gradients(*ctx_);
   Node adamw = Node::map();
   adamw.set("beta1", Node::number(0.9));
@@ -163,44 +177,35 @@ void Subject::update(const Recipe& recipe) {
 Tensors Subject::parameters() const { return to_hf(false); }
 Tensors Subject::gradients() const { return to_hf(true); }
 
-// The rename table read backwards. A fused file tensor is filled by several pieces.
+// The family's table read backwards.
 Tensors Subject::to_hf(bool gradients) const {
-  struct Scatter {
-    std::vector<float> rows;  // as our parameters store them: [out, in]
-    std::vector<bool> filled;
-    int64_t width = 1;
-    bool transpose = false;
-  };
-  std::map<std::string, Scatter> found;
-  for (const auto& entry : model_->hf_parameters()) {
-    const Parameter* p = const_cast<ParamList&>(parameters_).find(entry.parameter);
-    MT_CHECK(p != nullptr, entry.parameter);
-    std::vector<float> values = host_values(*ctx_, gradients ? p->main_grad : p->master);
-    int64_t width = p->numel() / p->master.size(0);
-    for (const auto& piece : entry.pieces) {
-      int64_t rows = piece.rows < 0 ? p->master.size(0) : piece.rows;
-      Scatter& to = found[piece.tensor];
-      to.width = width;
-      to.transpose = piece.transpose;
-      auto end = static_cast<size_t>((piece.source_row + rows) * width);
-      if (to.rows.size() < end) to.rows.resize(end), to.filled.resize(end);
-      for (int64_t i = 0; i < rows * width; ++i) {
-        auto at = static_cast<size_t>(piece.source_row * width + i);
-        MT_CHECK(!to.filled[at], piece.tensor, " is covered twice");
-        to.filled[at] = true;
-        to.rows[at] = values[static_cast<size_t>(piece.row * width + i)];
-      }
-    }
-  }
+  const HfModel settings(section_, schema_);
   Tensors out;
-  for (auto& [name, from] : found) {
-    size_t width = static_cast<size_t>(from.width), rows = from.rows.size() / width;
-    for (size_t i = 0; i < from.filled.size(); ++i)
-      MT_CHECK(from.filled[i], name, " has a hole at ", i);
-    std::vector<float>& to = out[name] = from.rows;
-    if (!from.transpose) continue;
-    for (size_t r = 0; r < rows; ++r)
-      for (size_t c = 0; c < width; ++c) to[c * rows + r] = from.rows[r * width + c];
+  for (const HfTensor& tensor : hf_tensors(family_, settings)) {
+    std::vector<Shape> shapes;
+    std::vector<std::vector<float>> values;
+    for (const std::string& name : tensor.parameters) {
+      const Parameter* p = const_cast<ParamList&>(parameters_).find(name);
+      MT_CHECK(p != nullptr, name);
+      shapes.push_back(p->global);
+      values.push_back(host_values(*ctx_, gradients ? p->main_grad : p->master));
+    }
+    const HfPlacement place = hf_placement(tensor, settings.heads(), shapes);
+    std::vector<float>& to = out[tensor.name];
+    to.resize(static_cast<size_t>(place.shape.numel()));
+    std::vector<bool> filled(to.size());
+    for (const HfRows& run : place.rows)
+      for (int64_t r = 0; r < run.rows; ++r)
+        for (int64_t c = 0; c < place.width; ++c) {
+          const auto at =
+              static_cast<size_t>(place.element(run.tensor_row + r * run.tensor_step, c));
+          MT_CHECK(!filled[at], tensor.name, " is covered twice");
+          filled[at] = true;
+          to[at] =
+              values[run.parameter][static_cast<size_t>((run.parameter_row + r) * place.width + c)];
+        }
+    for (size_t i = 0; i < filled.size(); ++i)
+      MT_CHECK(filled[i], tensor.name, " has a hole at ", i);
   }
   return out;
 }

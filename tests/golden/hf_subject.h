@@ -14,6 +14,7 @@
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "mtrain/recipe/hf_tensors.h"
 
 namespace mtrain::golden {
 
@@ -69,6 +70,9 @@ class Subject {
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ExecutionContext> ctx_;
+  HfFamily family_;
+  Node section_;
+  Schema schema_;
   ParamList parameters_;
   BlockPlan blocks_;
   std::optional<BuildSettings> build_;

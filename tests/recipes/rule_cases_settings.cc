@@ -149,7 +149,6 @@ constexpr RuleCase kSettings[] = {
      "checkpoint.local_interval=5 checkpoint.local_dir=scratch"},
     {"local-replicas", "llama", "checkpoint.local_replicas=2",
      "checkpoint.local_replicas=2 checkpoint.local_interval=5 checkpoint.local_dir=scratch"},
-    {"hf-source", "llama", "checkpoint.hf=true", "checkpoint.hf=false"},
     {"profile-range", "llama", "profiling.type=trace profiling.start=12 profiling.end=12",
      "profiling.type=trace"},
     {"profile-ranks", "llama", "profiling.type=trace profiling.ranks=[0,1] world=1",

@@ -1,6 +1,7 @@
 # mtrain_add_plugin(NAME KIND kind SOURCES … [LIBS …]): builds <kind>_<name>.so and, next to it, the sidecar
 # <kind>_<name>.json with the schema of its settings. This file is used by this tree and, through find_package(mtrain),
-# projects outside it.
+# projects outside it. The files families/*.yaml next to the first source of a model say what Hugging Face folders mean to it;
+# they are placed in <kind>_<name>.families next to the library.
 
 function(mtrain_add_plugin name)
   cmake_parse_arguments(ARG "" "KIND" "SOURCES;LIBS" ${ARGN})
@@ -17,6 +18,10 @@ function(mtrain_add_plugin name)
   set(target plugin_${ARG_KIND}_${name})
   mtrain_add_plugin_library(${target} ${ARG_KIND}_${name} "${ARG_SOURCES}" "${ARG_LIBS}")
   mtrain_write_sidecar(${target})
+  list(GET ARG_SOURCES 0 first)
+  get_filename_component(families ${first} DIRECTORY)
+  get_filename_component(families "${families}/families" ABSOLUTE)
+  mtrain_add_families(${ARG_KIND}_${name} ${families} ${target})
   get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
   if(in_tree)
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/mtrain/plugins
@@ -25,6 +30,23 @@ function(mtrain_add_plugin name)
     if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
       install(FILES $<TARGET_FILE_DIR:${target}>/${ARG_KIND}_${name}.json DESTINATION lib/mtrain/plugins)
     endif()
+  endif()
+endfunction()
+
+# Places a folder of families next to the plugins: a link in the build tree, copies where it is installed.
+function(mtrain_add_families file folder)
+  if(NOT IS_DIRECTORY ${folder})
+    return()
+  endif()
+  get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
+  if(in_tree)
+    set(plugins ${CMAKE_BINARY_DIR}/lib/mtrain/plugins)
+    file(MAKE_DIRECTORY ${plugins})
+    file(CREATE_LINK ${folder} ${plugins}/${file}.families SYMBOLIC)
+    install(DIRECTORY ${folder}/ DESTINATION lib/mtrain/plugins/${file}.families FILES_MATCHING PATTERN "*.yaml")
+  else()
+    add_custom_command(TARGET ${ARGV2} POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -E create_symlink ${folder} $<TARGET_FILE_DIR:${ARGV2}>/${file}.families VERBATIM)
   endif()
 endfunction()
 

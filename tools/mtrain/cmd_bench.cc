@@ -196,6 +196,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   // The recipe's own checkpoints are neither continued nor touched.
   for (const auto& [key, value] : {std::pair{"run.dir", scratch.path()},
                                    {"checkpoint.dir", ""},
+                                   {"checkpoint.hf", ""},
                                    {"checkpoint.resume", "never"}})
     request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);

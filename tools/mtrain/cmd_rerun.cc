@@ -111,6 +111,7 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   std::vector<OverrideText> own = {
       {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written},
       {"checkpoint.dir=''", 0, written},
+      {"checkpoint.hf=''", 0, written},
       {"checkpoint.resume=auto", 0, written},
       {"train.max_minutes=0", 0, written}};
   if (!identity.name.empty())

@@ -173,6 +173,9 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"data show", "Dt"},
                                                                {"data pack", "Ft"},
                                                                {"data render", "Ft"},
+                                                               {"export", "uF"},
+                                                               {"import", "FFo"},
+                                                               {"convert", "FF"},
                                                                {"eval", "o"},
                                                                {"generate", "o"},
                                                                {"completion", "s"}};

@@ -41,6 +41,10 @@ int main(int argc, char** argv) {
   mtrain::add_bench_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);
+  mtrain::add_import_command(app, cli);
+  mtrain::add_export_command(app, cli);
+  mtrain::add_convert_command(app, cli);
+  mtrain::add_families_command(app, cli);
   mtrain::add_config_command(app, cli);
   mtrain::add_recipes_command(app, cli);
   mtrain::add_schema_command(app, cli);

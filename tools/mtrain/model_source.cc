@@ -63,22 +63,38 @@ std::string dtype_of(const std::string& config) {
   return "fp32";  // the default of transformers
 }
 
-SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
-                          PluginHost& plugins) {
+/// The text of a recipe for a Hugging Face folder. `more`: further sections.
+std::string recipe_text(const fs::path& folder, const std::vector<std::string>& overrides,
+                        const PluginHost& plugins, const std::string& more) {
   const std::string config = HfDir(folder).config_text();
-  const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const std::string plugin =
+      hf_model_plugin(config, (folder / "config.json").string(),
+                      HfFamilies::read(plugins.folders()), model_schemas(catalog));
   const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
       gives_tokenizer(overrides)
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  std::string text =
-      cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config),
-          "}\n", tokenizer,
-          "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n");
-  const std::string name = cat("the recipe made for ", folder.string());
-  SavedRun run{recipe_from_text(text, name, fs::current_path(), overrides, plugins), {}, 0, {}};
+  return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config),
+             "}\n", tokenizer,
+             "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n",
+             more);
+}
+
+std::string name_of_made(const fs::path& folder) {
+  return cat("the recipe made for ", folder.string());
+}
+
+SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
+                          PluginHost& plugins) {
+  const std::string name = name_of_made(folder);
+  SavedRun run{recipe_from_text(recipe_text(folder, overrides, plugins, ""), name,
+                                fs::current_path(), overrides, plugins),
+               {},
+               0,
+               {}};
   // This path comes from no file of the user, so an error about it need not say where it was
   // written.
   std::erase_if(run.recipe.inputs, [&](const InputPath& input) {
@@ -105,6 +121,12 @@ void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokeniz
 
 bool is_hugging_face(const fs::path& folder) {
   return there(folder / "config.json") && !is_saved_run(folder);
+}
+
+Recipe recipe_of_folder(const fs::path& folder, const std::vector<std::string>& overrides,
+                        PluginHost& plugins) {
+  return recipe_from_text(recipe_text(folder, overrides, plugins, "optimizer: adamw\n"),
+                          name_of_made(folder), fs::current_path(), overrides, plugins);
 }
 
 ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,

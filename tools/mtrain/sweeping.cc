@@ -67,9 +67,10 @@ RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
         {cat(setting, "=", override_value_text(Node::string(at.string()))), 0, written});
   };
   place("run.dir", folder);
-  const std::string checkpoints = load_recipe(trial.request, plugins).settings.checkpoint.dir;
-  if (!checkpoints.empty())
-    place("checkpoint.dir", fs::path(checkpoints) / std::to_string(trial.request.trial));
+  const CheckpointSection given = load_recipe(trial.request, plugins).settings.checkpoint;
+  for (const auto& [setting, path] :
+       {std::pair{"checkpoint.dir", given.dir}, {"checkpoint.hf", given.hf}})
+    if (!path.empty()) place(setting, fs::path(path) / std::to_string(trial.request.trial));
   return request;
 }
 

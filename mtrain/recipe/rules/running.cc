@@ -37,8 +37,6 @@ constexpr Rule kRules[] = {
      "checkpoint.local_replicas > 1 or checkpoint.local_replica_stride > 1",
      "checkpoint.local_interval > 0", "no local copies are made", "",
      "checkpoint.local_replicas=1"},
-    {"hf-source", "checkpoint.hf", "checkpoint.hf", "model.init_from != ''",
-     "the Hugging Face layout is copied from the folder of model.init_from", "", "checkpoint.hf"},
     {"profile-range", "profiling.end", "profiling.type != 'none'",
      "profiling.start < profiling.end",
      "profiling ends at step {profiling.end} and starts at {profiling.start}", "",

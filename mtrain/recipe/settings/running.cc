@@ -67,10 +67,12 @@ void CheckpointSection::bind(Fields& f) {
   f("async", async, "write checkpoints from a copy in host memory while training continues")
       .resume(safe)
       .renamed_from({"async_save"});
-  f("hf", hf, "also write the weights in Hugging Face's format")
-      .needs("Hugging Face export while training")
-      .resume(safe)
-      .renamed_from({"also_save_hf_checkpoint"});
+  f("hf", hf,
+    "folder for exports: the weights of each checkpoint are also written as the Hugging Face "
+    "folder "
+    "step-N in it, and training waits meanwhile; empty: none")
+      .example("models/run1")
+      .resume(safe);
   bind_local(f);
 }
 

@@ -27,7 +27,8 @@ struct CheckpointSection {
   int64_t interval = 0, keep = 3, retain_interval = 0, local_interval = 0, local_replicas = 1,
           local_replica_stride = 1;
   std::string resume = "auto", dir, local_dir;
-  bool async = false, hf = false;
+  bool async = false;
+  std::string hf;
   void bind(Fields& f);
 
  private:

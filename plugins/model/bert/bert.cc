@@ -194,48 +194,6 @@ class Bert final : public Model {
     return 6 * (static_cast<double>(config_.layers) * (block + attention) + head);
   }
 
-  std::vector<HfParameter> hf_parameters() const override {
-    const std::string input = "bert.embeddings.", top = "cls.predictions.";
-    std::vector<HfParameter> map = {{"embed.weight", {{input + "word_embeddings.weight"}}},
-                                    {"positions.weight", {{input + "position_embeddings.weight"}}},
-                                    {"segments.weight", {{input + "token_type_embeddings.weight"}}},
-                                    {"head.bias", {{top + "bias"}}}};
-    if (!config_.tie_embeddings) map.push_back({"head.weight", {{top + "decoder.weight"}}});
-    for (const char* kind : {"weight", "bias"}) {
-      auto both = [&](const std::string& ours, const std::string& theirs) {
-        map.push_back({cat(ours, ".", kind), {{cat(theirs, ".", kind)}}});
-      };
-      both("embed_norm", input + "LayerNorm");
-      both("head.dense", top + "transform.dense");
-      both("head.norm", top + "transform.LayerNorm");
-      for (int64_t i = 0; i < config_.layers; ++i) {
-        std::string ours = cat("layers.", i, "."), theirs = cat("bert.encoder.layer.", i, ".");
-        auto part = [&](const char* name) {
-          return cat(theirs, "attention.self.", name, ".", kind);
-        };
-        map.push_back(
-            {cat(ours, "attn.qkv.", kind),
-             hf_qkv_pieces(config_.head_layout(), part("query"), part("key"), part("value"))});
-        both(ours + "attn.out", theirs + "attention.output.dense");
-        both(ours + "norm1", theirs + "attention.output.LayerNorm");
-        both(ours + "mlp.up", theirs + "intermediate.dense");
-        both(ours + "mlp.down", theirs + "output.dense");
-        both(ours + "norm2", theirs + "output.LayerNorm");
-      }
-    }
-    return map;
-  }
-
-  std::vector<std::string> hf_unused() const override {
-    std::vector<std::string> names = {
-        "bert.embeddings.position_ids",  // 0, 1, 2, …
-        "bert.pooler.dense.weight",     "bert.pooler.dense.bias",
-        "cls.seq_relationship.weight",  "cls.seq_relationship.bias",
-        "cls.predictions.decoder.bias"};  // a copy of cls.predictions.bias
-    if (config_.tie_embeddings) names.push_back("cls.predictions.decoder.weight");
-    return names;
-  }
-
  private:
   void check() const {
     MT_USER_CHECK(config_.max_positions >= context_.max_positions, ErrorClass::config,

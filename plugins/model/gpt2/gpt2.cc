@@ -107,34 +107,6 @@ class Gpt2 final : public Model {
                 d * static_cast<double>(context_.vocab_size));
   }
 
-  std::vector<HfParameter> hf_parameters() const override {
-    const std::string root = "transformer.";
-    std::vector<HfParameter> map = {{"embed.weight", {{root + "wte.weight"}}},
-                                    {"positions.weight", {{root + "wpe.weight"}}},
-                                    {"norm.weight", {{root + "ln_f.weight"}}},
-                                    {"norm.bias", {{root + "ln_f.bias"}}}};
-    if (!config_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
-    for (int64_t i = 0; i < config_.layers; ++i) {
-      std::string ours = cat("layers.", i, "."), theirs = cat(root, "h.", i, ".");
-      for (const char* kind : {"weight", "bias"}) {
-        bool transpose = kind[0] == 'w';  // the file's linears are stored [in, out]
-        std::string qkv = cat(theirs, "attn.c_attn.", kind);
-        auto plain = [&](const char* to, const char* from, bool flip) {
-          map.push_back({cat(ours, to, ".", kind),
-                         {{.tensor = cat(theirs, from, ".", kind), .transpose = flip}}});
-        };
-        plain("norm1", "ln_1", false);
-        map.push_back({cat(ours, "attn.qkv.", kind),
-                       hf_qkv_pieces(config_.head_layout(), qkv, qkv, qkv, transpose)});
-        plain("attn.out", "attn.c_proj", transpose);
-        plain("norm2", "ln_2", false);
-        plain("mlp.up", "mlp.c_fc", transpose);
-        plain("mlp.down", "mlp.c_proj", transpose);
-      }
-    }
-    return map;
-  }
-
  private:
   int64_t positions() const {
     return config_.max_positions > 0 ? config_.max_positions : context_.max_positions;

@@ -27,11 +27,6 @@ class Llama final : public Decoder {
     return 6 * products;
   }
 
-  std::vector<HfParameter> hf_parameters() const override {
-    return hf_names([](int64_t, const std::string& ours, const std::string& theirs,
-                       std::vector<HfParameter>& map) { add_hf_mlp(ours, theirs, map); });
-  }
-
  private:
   DecoderSettings config_;
 };

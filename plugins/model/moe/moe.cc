@@ -43,17 +43,6 @@ class MoeDecoder final : public Decoder {
     return 6 * products;
   }
 
-  // The names of Mixtral. Weights of DeepSeek-V3 also have latent attention, for which this model
-  // has no parameters.
-  std::vector<HfParameter> hf_parameters() const override {
-    return hf_names(
-        [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {
-          if (config_.sparse(i))
-            return add_hf_experts(ours + "mlp.", theirs + "block_sparse_moe.", map);
-          add_hf_mlp(ours, theirs, map);
-        });
-  }
-
  private:
   // Blocks register their mixtures while the base is constructed, so the list must be constructed
   // before it.
@@ -67,20 +56,6 @@ class MoeDecoder final : public Decoder {
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
-
-  void add_hf_experts(const std::string& ours, const std::string& theirs,
-                      std::vector<HfParameter>& map) const {
-    int64_t ffn = config_.moe.options(config_.ffn_hidden_size).ffn;
-    map.push_back({ours + "router.weight", {{theirs + "gate.weight"}}});
-    for (auto [part, number] : {std::pair{"gate", 1}, {"up", 3}, {"down", 2}}) {
-      HfParameter parameter{cat(ours, "experts.", part, ".weight"), {}};
-      int64_t rows = number == 2 ? config_.hidden_size : ffn;
-      for (int64_t e = 0; e < config_.moe.experts; ++e)
-        parameter.pieces.push_back(
-            {cat(theirs, "experts.", e, ".w", number, ".weight"), 0, e * rows, rows});
-      map.push_back(std::move(parameter));
-    }
-  }
 
   MoeDecoderSettings config_;
   std::vector<Moe*> mixtures_;

@@ -194,34 +194,14 @@ TEST_CASE("attention variants: which blocks have rotary positions") {
   CHECK(blocks(a) == "rrrrrrrr");
   a.no_rope_interval = 4;
   CHECK(blocks(a) == "rrr-rrr-");
-  a.check();
+  a.check(8);
   a.rope_pattern = {1, 0, 0};
-  CHECK_THROWS_AS(a.check(), Error);
+  CHECK_THROWS_AS(a.check(8), Error);
   a.no_rope_interval = 0;
-  a.check();
+  a.check(8);
   CHECK(blocks(a) == "r--r--r-");
   a.rope_pattern = {0};
   CHECK(blocks(a) == "--------");
-}
-
-TEST_CASE("attention: a gate's rows follow the query's of each head in files") {
-  const std::string q = "q", k = "k", v = "v";
-  auto pieces = hf_qkv_pieces({4, 2, 3}, q, k, v);
-  auto gates = hf_split_gate({4, 2, 3}, q, pieces);
-  std::set<int64_t> rows, filled;
-  for (const HfPiece& piece : pieces)
-    for (int64_t i = 0; i < piece.rows; ++i) {
-      CHECK(filled.insert(piece.row + i).second);
-      if (piece.tensor != q) continue;
-      CHECK(rows.insert(piece.source_row + i).second);
-      CHECK((piece.source_row + i) % 6 < 3);  // the first half of each head
-    }
-  CHECK(filled.size() == 24);  // queries, keys and values
-  for (const HfPiece& piece : gates) {
-    CHECK(piece.row == piece.source_row / 6 * 3);
-    for (int64_t i = 0; i < piece.rows; ++i) CHECK(rows.insert(piece.source_row + i).second);
-  }
-  CHECK(rows.size() == 24);  // both halves of each head
 }
 
 }  // namespace

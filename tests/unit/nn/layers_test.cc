@@ -282,30 +282,6 @@ TEST_CASE(
   }
 }
 
-// Reads pieces as the importer does: which element of which tensor lands in each of our rows.
-std::vector<std::string> origins(const std::vector<HfPiece>& pieces, int64_t rows) {
-  std::vector<std::string> out(static_cast<size_t>(rows), "hole");
-  for (const auto& piece : pieces)
-    for (int64_t r = 0; r < piece.rows; ++r) {
-      auto& at = out[static_cast<size_t>(piece.row + r)];
-      at = at == "hole" ? cat(piece.tensor, piece.source_row + r) : "twice";
-    }
-  return out;
-}
-
-TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging Face matrices") {
-  // 4 heads of width 2 on 2 groups: each group is its two query heads, its key, its value.
-  CHECK(origins(hf_qkv_pieces({4, 2, 2}, "q", "k", "v"), 16) ==
-        std::vector<std::string>{"q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1", "q4", "q5", "q6",
-                                 "q7", "k2", "k3", "v2", "v3"});
-  CHECK(origins(hf_qkv_pieces({2, 2, 2}, "w", "w", "w"), 12) ==
-        std::vector<std::string>{"w0", "w1", "w4", "w5", "w8", "w9", "w2", "w3", "w6", "w7", "w10",
-                                 "w11"});
-  CHECK(origins(hf_qkv_pieces({4, 1, 1}, "w", "w", "w"), 6) ==
-        std::vector<std::string>{"w0", "w1", "w2", "w3", "w4", "w5"});
-  for (const auto& piece : hf_qkv_pieces({2, 2, 2}, "w", "w", "w", true)) CHECK(piece.transpose);
-}
-
 TEST_CASE("layers: a stage has the blocks of its range, the whole model all of them") {
   CHECK(StageRange{}.layers(7) == std::pair<int64_t, int64_t>{0, 7});
   CHECK(StageRange{.first_layer = 2, .num_layers = 3}.layers(7) ==

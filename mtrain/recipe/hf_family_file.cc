@@ -1,0 +1,442 @@
+// Reads a family's file. Every fault has its line; the messages name the word that is wrong and
+// what is allowed.
+#include <algorithm>
+#include <set>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/recipe/hf_families.h"
+
+namespace mtrain {
+namespace {
+
+const std::vector<std::string> kWords = {"model_type",
+                                         "architectures",
+                                         "like",
+                                         "needs",
+                                         "settings",
+                                         "objects",
+                                         "keys",
+                                         "indices",
+                                         "blocks",
+                                         "tensors",
+                                         "copies",
+                                         "unused",
+                                         "training_settings",
+                                         "former_endings",
+                                         "compared"};
+const std::vector<std::string> kRules = {"setting", "harmless", "only",
+                                         "dropout", "window",   "layer_types"};
+
+class FamilyReader {
+ public:
+  FamilyReader(HfFamily& family, Report& report) : family_(family), report_(report) {}
+
+  void read(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
+    if (!root.is_map()) return fault(root.loc(), "the file is not a map");
+    const bool common = family_.plugin.empty();  // keys of all families
+    allow(root, common ? std::vector<std::string>{"keys"} : kWords);
+    inherit(root, base);
+    if (!common) read_head(root);
+    each(root, "settings", [&](const auto& e) { put(family_.settings, e.key, scalar(e.value)); });
+    each(root, "objects", [&](const auto& e) { read_object(e); });
+    each(root, "keys", [&](const auto& e) { read_key(e); });
+    each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });
+    each(root, "blocks", [&](const auto& e) { read_blocks(e); });
+    if (const Node* list = root.get("training_settings"))
+      for (std::string& path : texts(*list)) family_.training_settings.push_back(std::move(path));
+    each(root, "tensors", [&](const auto& e) { read_tensor(e); });
+    each(root, "copies", [&](const auto& e) { read_copy(e); });
+    each(root, "unused", [&](const auto& e) { put(family_.unused, e.key, text(e.value)); });
+    each(root, "former_endings",
+         [&](const auto& e) { put(family_.former_endings, e.key, text(e.value)); });
+    check_references();
+  }
+
+ private:
+  void fault(const Location& where, const std::string& what, const std::string& fix = "") {
+    report_.error("family", "", where, what).fix(fix);
+  }
+
+  /// Reports keys of a map that are not in `words`.
+  void allow(const Node& map, const std::vector<std::string>& words) {
+    for (const auto& entry : map.entries()) {
+      if (std::find(words.begin(), words.end(), entry.key) != words.end()) continue;
+      const auto near = nearest(entry.key, words, 1);
+      fault(
+          entry.key_where, cat("there is no '", printable(entry.key, 60), "' here"),
+          near.empty() ? cat("allowed: ", join(words, ", ")) : cat("did you mean ", near[0], "?"));
+    }
+  }
+
+  std::string text(const Node& node) {
+    if (node.is_scalar() && !node.is_null() && !node.as_text().empty()) return node.as_text();
+    fault(node.loc(), "wanted a text");
+    return {};
+  }
+  Node scalar(const Node& node) {
+    if (!node.is_scalar()) fault(node.loc(), "wanted a single value");
+    return node.is_scalar() ? node : Node();
+  }
+  std::vector<std::string> texts(const Node& node) {
+    std::vector<std::string> out;
+    if (!node.is_list()) fault(node.loc(), "wanted a list, [a, b]");
+    for (const Node& item : node.items()) out.push_back(text(item));
+    return out;
+  }
+  bool flag(const Node& node) {
+    if (node.is(NodeKind::boolean)) return node.as_bool();
+    fault(node.loc(), "wanted true or false");
+    return false;
+  }
+
+  template <class F>
+  void each(const Node& map, const char* word, F&& f) {
+    const Node* node = map.get(word);
+    if (!node || node->is_null()) return;
+    if (!node->is_map()) return fault(node->loc(), cat(word, " is not a map"));
+    for (const auto& entry : node->entries()) f(entry);
+  }
+
+  template <class List, class Value>
+  static void put(List& list, const std::string& key, Value value) {
+    auto there = std::find_if(list.begin(), list.end(), [&](auto& e) { return e.first == key; });
+    if (there != list.end())
+      there->second = std::move(value);
+    else
+      list.emplace_back(key, std::move(value));
+  }
+
+  void inherit(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
+    const Node* like = root.get("like");
+    if (!like) return;
+    const std::string name = text(*like), plugin = family_.plugin;
+    const HfFamily* other = base && !name.empty() ? base(name) : nullptr;
+    if (!other)
+      return fault(
+          like->loc(),
+          cat("there is no usable family ", printable(name, 60), " of the model plugin ", plugin),
+          "`like` names another file of this folder, without .yaml; files may not name "
+          "each other in a circle");
+    const fs::path file = family_.file;
+    family_ = *other;
+    family_.file = file;
+    family_.architectures.clear();
+    family_.needs.clear();
+    family_.compared.clear();
+  }
+
+  void read_head(const Node& root) {
+    const std::string stem = family_.file.stem().string();
+    family_.model_type = stem;
+    const Node* type = root.get("model_type");
+    if (!type)
+      fault(root.loc(), "model_type is missing", cat("model_type: ", stem));
+    else if (text(*type) != stem)
+      fault(type->loc(),
+            cat("model_type is ", printable(type->as_text(), 60), ", but the file is called ",
+                family_.file.filename().string()),
+            "a file has the name of its model_type");
+    if (const Node* names = root.get("architectures"))
+      family_.architectures = texts(*names);
+    else
+      fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
+    if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
+    if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
+    if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
+      fault(root.loc(), "there are neither keys nor needs",
+            "a family has keys and tensors, or "
+            "says in `needs` which part is not built");
+  }
+
+  std::optional<std::pair<std::string, Node>> condition(const Node& node) {
+    if (node.is_map() && node.size() == 1)
+      return std::pair{node.entries()[0].key, scalar(node.entries()[0].value)};
+    fault(node.loc(), "wanted one setting and its value, {rope.scaling: llama3}");
+    return std::nullopt;
+  }
+  HfConditions conditions(const Node& node) {
+    HfConditions out;
+    if (!node.is_map())
+      fault(node.loc(), "wanted settings and their values, {tie_embeddings: true}");
+    for (const auto& entry : node.entries()) out.emplace_back(entry.key, scalar(entry.value));
+    return out;
+  }
+
+  void read_object(const Node::Entry& entry) {
+    HfObject object{.name = entry.key, .read = {}, .write = {}, .unless = {}};
+    allow(entry.value, {"read", "write", "unless"});
+    if (const Node* read = entry.value.get("read")) object.read = texts(*read);
+    if (object.read.empty())
+      return fault(entry.key_where, cat(entry.key, " has no names to read"),
+                   "read: [rope_scaling]");
+    object.write = object.read[0];
+    if (const Node* write = entry.value.get("write")) object.write = text(*write);
+    if (const Node* unless = entry.value.get("unless")) object.unless = condition(*unless);
+    std::erase_if(family_.objects, [&](const HfObject& o) { return o.name == object.name; });
+    family_.objects.push_back(std::move(object));
+  }
+
+  HfValue value_of(const Node& node) {
+    if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
+    const std::string& text = node.as_text();
+    if (node.is(NodeKind::string) && !node.quoted() && text.starts_with('='))
+      return {Node(), text.substr(1)};
+    return {node, ""};
+  }
+
+  void read_key(const Node::Entry& entry) {
+    std::erase_if(family_.keys, [&](const HfKey& key) { return key.name == entry.key; });
+    if (entry.value.is_null())
+      return;  // not a key of this family, other than of the one it is like
+    if (!entry.value.is_map())
+      return fault(entry.value.loc(), cat(entry.key, " is not a map"),
+                   cat(entry.key, ": {setting: PATH}, {harmless: REASON}, or another of: ",
+                       join(kRules, ", ")));
+    HfKey key{.name = entry.key, .where = entry.key_where};
+    std::string rule;
+    for (const auto& part : entry.value.entries())
+      if (std::find(kRules.begin(), kRules.end(), part.key) != kRules.end()) {
+        if (!rule.empty())
+          fault(part.key_where, cat(entry.key, " has two rules, ", rule, " and ", part.key));
+        rule = part.key;
+      }
+    if (rule.empty())
+      fault(entry.key_where, cat(entry.key, " has no rule"), cat("one of: ", join(kRules, ", ")));
+    read_rule(key, rule, entry.value);
+    for (const auto& part : entry.value.entries())
+      if (part.key != rule) read_option(key, rule, part);
+    if (key.rule == HfKeyRule::only && key.reason.empty())
+      fault(entry.key_where, cat(entry.key, ": only needs a reason"),
+            "because: what the plugin computes");
+    family_.keys.push_back(std::move(key));
+  }
+
+  void read_rule(HfKey& key, const std::string& rule, const Node& options) {
+    const Node* given = options.get(rule);
+    if (!given) return;
+    key.rule = rule == "setting"       ? HfKeyRule::setting
+               : rule == "only"        ? HfKeyRule::only
+               : rule == "dropout"     ? HfKeyRule::dropout
+               : rule == "window"      ? HfKeyRule::window
+               : rule == "layer_types" ? HfKeyRule::layer_types
+                                       : HfKeyRule::harmless;
+    if (rule == "harmless") {
+      key.reason = text(*given);
+    } else if (rule == "only") {
+      if (!given->is_list() || given->size() == 0)
+        return fault(given->loc(), "wanted the accepted values, only: [false]");
+      key.accepted = given->items();
+    } else {
+      const std::string name = text(*given);
+      if (rule == "dropout" && name.starts_with('='))
+        key.same_as = name.substr(1);
+      else
+        key.setting = name;
+    }
+  }
+
+  void read_option(HfKey& key, const std::string& rule, const Node::Entry& option) {
+    const std::string& word = option.key;
+    const Node& value = option.value;
+    const bool setting = rule != "harmless" && rule != "only";
+    if (word == "also")
+      key.also = texts(value);
+    else if (word == "default")
+      key.omitted = value_of(value);
+    else if (word == "if_null")
+      key.null = value_of(value);
+    else if (word == "because" && rule == "only")
+      key.reason = text(value);
+    else if (word == "training" && rule == "setting")
+      key.training = flag(value);
+    else if (word == "required" && rule == "setting")
+      key.required = condition(value);
+    else if (word == "values" && rule == "setting")
+      read_values(key, value);
+    else if (word == "omit" && setting)
+      key.omit = scalar(value);
+    else if (word == "zero" && setting)
+      read_zero(key, value);
+    else if (word == "zero_setting" && setting)
+      key.zero_setting = text(value);
+    else if (word == "write" && (!setting || value.as_text() == "omitted"))
+      read_write(key, value);
+    else if (word == "keep" && rule == "harmless")
+      key.keep = flag(value);
+    else if (word == "write_setting" && rule == "harmless")
+      key.write_setting = text(value);
+    else
+      fault(option.key_where,
+            cat("there is no '", printable(word, 60), "' for a key with the rule ",
+                rule.empty() ? "of none" : rule),
+            "docs/hugging-face.md lists the words of each rule");
+  }
+
+  void read_values(HfKey& key, const Node& map) {
+    if (!map.is_map()) return fault(map.loc(), "wanted their values and ours, {default: none}");
+    for (const auto& entry : map.entries())
+      key.values.emplace_back(Node::string(entry.key), scalar(entry.value));
+  }
+  void read_zero(HfKey& key, const Node& value) {
+    const std::string word = text(value);
+    key.zero_omitted = word == "omitted";
+    if (word.starts_with('=')) key.zero_key = word.substr(1);
+    if (!key.zero_omitted && key.zero_key.empty())
+      fault(value.loc(), "wanted omitted or =KEY", "zero: =num_attention_heads");
+  }
+  void read_write(HfKey& key, const Node& value) {
+    if (value.is(NodeKind::string) && value.as_text() == "omitted")
+      key.write_nothing = true;
+    else
+      key.write = scalar(value);
+  }
+
+  void read_blocks(const Node::Entry& entry) {
+    HfBlocks blocks{.name = entry.key, .from = {}, .every = {}};
+    allow(entry.value, {"from", "every"});
+    if (const Node* from = entry.value.get("from")) blocks.from = text(*from);
+    if (const Node* every = entry.value.get("every")) blocks.every = text(*every);
+    if (blocks.every.empty())
+      return fault(entry.key_where, cat("blocks ", entry.key, " lacks `every`"),
+                   "every: the setting that says which blocks");
+    std::erase_if(family_.blocks, [&](const HfBlocks& b) { return b.name == blocks.name; });
+    family_.blocks.push_back(std::move(blocks));
+  }
+
+  void read_tensor(const Node::Entry& entry) {
+    std::erase_if(family_.tensors, [&](const auto& rule) { return rule.tensor == entry.key; });
+    if (entry.value.is_null()) return;
+    HfTensorRule rule{
+        .tensor = entry.key, .parameters = {}, .when = {}, .blocks = {}, .where = entry.key_where};
+    if (entry.value.is_scalar()) {
+      rule.parameters = {text(entry.value)};
+    } else {
+      allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
+                          "rows", "when", "blocks"});
+      for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
+    }
+    check_tensor(rule);
+    family_.tensors.push_back(std::move(rule));
+  }
+
+  void read_tensor_option(HfTensorRule& rule, const Node::Entry& option) {
+    using Part = HfTensorRule::Part;
+    const std::string& word = option.key;
+    const Node& value = option.value;
+    if (word == "parameter") rule.parameters = {text(value)};
+    if (word == "parameters") rule.parameters = texts(value);
+    if (word == "transpose") rule.transpose = flag(value);
+    if (word == "interleave") rule.interleave = flag(value);
+    if (word == "stacked") rule.stacked = flag(value);
+    if (word == "when") rule.when = conditions(value);
+    if (word == "rows") {
+      rule.vocabulary = text(value) == "vocabulary";
+      if (!rule.vocabulary) fault(value.loc(), "rows are only: vocabulary");
+    }
+    if (word == "blocks") {
+      std::string name = text(value);
+      rule.not_in_blocks = name.starts_with("not ");
+      rule.blocks = rule.not_in_blocks ? name.substr(4) : name;
+    }
+    if (word != "part") return;
+    const std::string part = text(value);
+    rule.part = part == "queries"                 ? Part::queries
+                : part == "keys"                  ? Part::keys
+                : part == "values"                ? Part::values
+                : part == "queries, keys, values" ? Part::all
+                                                  : Part::whole;
+    if (rule.part == Part::whole)
+      fault(value.loc(), cat("there is no part '", printable(part, 60), "'"),
+            "queries, keys, values, or \"queries, keys, values\" for all of them in one tensor");
+  }
+
+  static std::set<std::string> letters(const std::string& pattern) {
+    std::set<std::string> out;
+    for (size_t at = pattern.find('{'); at != std::string::npos; at = pattern.find('{', at + 1)) {
+      const size_t end = pattern.find('}', at);
+      if (end != std::string::npos) out.insert(pattern.substr(at + 1, end - at - 1));
+    }
+    return out;
+  }
+
+  void check_tensor(const HfTensorRule& rule) {
+    if (rule.parameters.empty() || rule.parameters[0].empty())
+      return fault(rule.where, cat(rule.tensor, " names no parameter"), "TENSOR: PARAMETER");
+    const auto theirs = letters(rule.tensor);
+    for (const std::string& parameter : rule.parameters) {
+      for (const std::string& letter : letters(parameter))
+        if (!theirs.contains(letter))
+          fault(rule.where, cat(parameter, " has {", letter, "}, and ", rule.tensor, " does not"));
+    }
+    size_t own = 0;  // letters that split the rows of a parameter
+    for (const std::string& letter : theirs) own += !letters(rule.parameters[0]).contains(letter);
+    if (own > 1)
+      fault(rule.where, cat(rule.tensor, " has two numbers that ", rule.parameters[0], " lacks"));
+    if (rule.interleave && rule.parameters.size() < 2)
+      fault(rule.where, cat(rule.tensor, ": interleave needs several parameters"));
+    if (rule.part != HfTensorRule::Part::whole &&
+        (rule.parameters.size() != 1 || own > 0 || rule.stacked))
+      fault(rule.where, cat(rule.tensor, ": a part is of one parameter"));
+  }
+
+  void read_copy(const Node::Entry& entry) {
+    std::erase_if(family_.copies, [&](const HfCopy& copy) { return copy.tensor == entry.key; });
+    if (entry.value.is_null()) return;
+    HfCopy copy{.tensor = entry.key, .of = {}, .when = {}};
+    allow(entry.value, {"of", "when"});
+    if (const Node* of = entry.value.get("of")) copy.of = text(*of);
+    if (const Node* when = entry.value.get("when")) copy.when = conditions(*when);
+    if (std::none_of(family_.tensors.begin(), family_.tensors.end(),
+                     [&](const HfTensorRule& rule) { return rule.tensor == copy.of; }))
+      return fault(entry.key_where, cat(entry.key, " is a copy of ", printable(copy.of, 80),
+                                        ", which is not among the tensors"));
+    family_.copies.push_back(std::move(copy));
+  }
+
+  /// Names that refer to other entries of the file.
+  void check_references() {
+    auto is_key = [&](const std::string& name) { return name.empty() || family_.key(name); };
+    for (const HfKey& key : family_.keys) {
+      for (const auto* value : {&key.omitted, &key.null})
+        if (*value && !is_key((*value)->key))
+          fault(key.where, cat(key.name, " has the value of ", (*value)->key, ", which is no key"));
+      for (const std::string& name : {key.zero_key, key.same_as})
+        if (!is_key(name))
+          fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
+      for (const std::string& other : key.also)
+        if (const HfKey* owner = family_.key(other); owner != &key)
+          fault(key.where, cat(other, " is another name of both ", key.name, " and ", owner->name));
+    }
+    for (const HfTensorRule& rule : family_.tensors) {
+      for (const std::string& letter : letters(rule.tensor))
+        if (letter != "i" && !family_.indices.contains(letter))
+          fault(rule.where, cat(rule.tensor, ": how many {", letter, "} there are is not said"),
+                cat("indices: {", letter, ": SETTING}"));
+      const bool known = rule.blocks.empty() ||
+                         std::any_of(family_.blocks.begin(), family_.blocks.end(),
+                                     [&](const HfBlocks& b) { return b.name == rule.blocks; });
+      if (!known) fault(rule.where, cat(rule.tensor, ": there are no blocks ", rule.blocks));
+    }
+  }
+
+  HfFamily& family_;
+  Report& report_;
+};
+
+}  // namespace
+
+std::optional<HfFamily> read_hf_family(
+    const fs::path& file, const std::string& plugin, Report& report,
+    const std::function<const HfFamily*(const std::string&)>& base) {
+  HfFamily family;
+  family.plugin = plugin;
+  family.file = file;
+  Report own;
+  if (const auto root = load_yaml_file(file, own)) FamilyReader(family, own).read(*root, base);
+  const bool good = own.ok();
+  report.add(std::move(own));
+  return good ? std::optional(std::move(family)) : std::nullopt;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,86 @@
+#include "mtrain/recipe/hf_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain::hf {
+namespace {
+
+Node scalar(const Json& value) {
+  if (value.is_boolean()) return Node::boolean(value.get<bool>());
+  if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
+  if (value.is_number()) return Node::number(value.get<double>());
+  return Node::string(value.get<std::string>());
+}
+
+}  // namespace
+
+Json parse(const std::string& config_json, const std::string& file_name) {
+  Json config;
+  try {
+    config = Json::parse(config_json);
+  } catch (const Json::exception& e) {
+    throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
+                "the file is damaged: fetch it again");
+  }
+  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " is not a JSON object"),
+                "");
+  return config;
+}
+
+Node to_node(const Json& value, FieldType type) {
+  if (type != FieldType::number_list && type != FieldType::integer_list &&
+      type != FieldType::string_list)
+    return scalar(value);
+  Node out = Node::list();
+  out.push(scalar(value));
+  return out;
+}
+
+const FieldSpec* field_of(const std::string& path, const std::vector<const Schema*>& schemas) {
+  for (const auto* schema : schemas)
+    for (const auto& field : schema->fields)
+      if (field.path == path) return &field;
+  return nullptr;
+}
+
+Json to_json(const Node& node) {
+  switch (node.kind()) {
+    case NodeKind::boolean:
+      return node.as_bool();
+    case NodeKind::integer:
+      return node.as_int();
+    case NodeKind::number:
+      return node.as_double();
+    case NodeKind::string:
+      return node.as_text();
+    case NodeKind::list:
+      return Json::array();
+    case NodeKind::map:
+      return Json::object();
+    case NodeKind::null:
+      break;
+  }
+  return nullptr;
+}
+
+std::string shown(const Json& value) {
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
+}
+
+std::string text_of(const Json& config, const char* key) {
+  auto found = config.find(key);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string architecture_of(const Json& config) {
+  auto found = config.find("architectures");
+  const bool named =
+      found != config.end() && found->is_array() && !found->empty() && found->front().is_string();
+  return named ? found->front().get<std::string>() : "";
+}
+
+}  // namespace mtrain::hf

@@ -1,0 +1,29 @@
+// JSON of config.json as nodes and texts, for the readers and writers of this folder. Stateless
+// functions; safe from any thread.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "mtrain/recipe/hf_families.h"
+
+namespace mtrain::hf {
+
+using Json = nlohmann::json;
+
+/// Throws Error(checkpoint) if the text is not a JSON object.
+Json parse(const std::string& config_json, const std::string& file_name);
+/// A scalar; a single value for a list setting becomes a list of one item.
+Node to_node(const Json& value, FieldType type);
+/// A scalar; an empty list or map.
+Json to_json(const Node& node);
+std::string shown(const Json& value);
+/// The text at a key; empty if there is none.
+std::string text_of(const Json& config, const char* key);
+/// The first of `architectures`.
+std::string architecture_of(const Json& config);
+
+/// The setting at a path below model; null: none.
+const FieldSpec* field_of(const std::string& path, const std::vector<const Schema*>& schemas);
+
+}  // namespace mtrain::hf

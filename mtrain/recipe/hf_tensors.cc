@@ -1,0 +1,226 @@
+#include "mtrain/recipe/hf_tensors.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/nn/head_shard.h"
+#include "mtrain/nn/logical_matrix.h"
+
+namespace mtrain {
+namespace {
+
+using Part = HfTensorRule::Part;
+
+std::string replaced(std::string text, const std::string& letter, int64_t number) {
+  const std::string wanted = cat("{", letter, "}"), by = std::to_string(number);
+  for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1))
+    text.replace(at, wanted.size(), by);
+  return text;
+}
+
+bool has_letter(const std::string& text, const std::string& letter) {
+  return text.find(cat("{", letter, "}")) != std::string::npos;
+}
+
+/// Rows of a parameter as a matrix.
+int64_t rows_of(const Shape& shape) {
+  return shape.rank() == 3 ? shape[0] * shape[1] : shape.rank() == 0 ? 1 : shape[0];
+}
+int64_t width_of(const Shape& shape) {
+  const int64_t rows = rows_of(shape);
+  return rows == 0 ? 0 : shape.numel() / rows;
+}
+
+/// The rows of queries, keys or values in the fused projection.
+void add_part(const HeadLayout& heads, Part part, int64_t& at, std::vector<HfRows>& out) {
+  const char* name = part == Part::queries ? "q" : part == Part::keys ? "k" : "v";
+  for (const LogicalMatrix& matrix : qkv_matrices(heads, 1)) {
+    if (matrix.name != name) continue;
+    for (const RowRange& range : matrix.rows) {
+      out.push_back({0, range.first, at, range.rows});
+      at += range.rows;
+    }
+  }
+}
+
+/// Whether a name fits a pattern, in which {x} stands for digits.
+bool fits_pattern(std::string_view pattern, std::string_view name) {
+  while (!pattern.empty()) {
+    if (pattern.front() != '{') {
+      if (name.empty() || name.front() != pattern.front()) return false;
+      pattern.remove_prefix(1);
+      name.remove_prefix(1);
+      continue;
+    }
+    const size_t end = pattern.find('}');
+    pattern.remove_prefix(end == std::string_view::npos ? pattern.size() : end + 1);
+    size_t digits = 0;
+    while (digits < name.size() && std::isdigit(static_cast<unsigned char>(name[digits]))) ++digits;
+    if (digits == 0) return false;
+    name.remove_prefix(digits);
+  }
+  return name.empty();
+}
+
+class Expander {
+ public:
+  Expander(const HfFamily& family, const HfModel& model) : family_(family), model_(model) {}
+
+  std::vector<HfTensor> all() {
+    for (const HfTensorRule& rule : family_.tensors) {
+      if (!model_.holds(rule.when)) continue;
+      if (!has_letter(rule.tensor, "i")) {
+        add(rule, rule.tensor, rule.parameters);
+        continue;
+      }
+      const int64_t layers = model_.fact(Fact::layers);
+      for (int64_t i = 0; i < layers; ++i) {
+        if (!is_in(rule, i)) continue;
+        std::vector<std::string> parameters;
+        for (const std::string& name : rule.parameters)
+          parameters.push_back(replaced(name, "i", i));
+        add(rule, replaced(rule.tensor, "i", i), parameters);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool is_in(const HfTensorRule& rule, int64_t block) const {
+    for (const HfBlocks& blocks : family_.blocks)
+      if (blocks.name == rule.blocks) return model_.contains(blocks, block) != rule.not_in_blocks;
+    return true;
+  }
+
+  /// Adds a tensor, or one for each value of its further letter.
+  void add(const HfTensorRule& rule, const std::string& tensor,
+           const std::vector<std::string>& parameters) {
+    for (const auto& [letter, setting] : family_.indices) {
+      if (!has_letter(tensor, letter)) continue;
+      const int64_t count = model_.number(setting);
+      const bool ours = has_letter(parameters[0], letter);
+      for (int64_t n = 0; n < count; ++n) {
+        HfTensor one{.name = replaced(tensor, letter, n), .parameters = {}, .rule = &rule};
+        for (const std::string& name : parameters)
+          one.parameters.push_back(replaced(name, letter, n));
+        if (!ours) one.piece = n, one.pieces = count;
+        out_.push_back(std::move(one));
+      }
+      return;
+    }
+    out_.push_back({tensor, parameters, &rule});
+  }
+
+  const HfFamily& family_;
+  const HfModel& model_;
+  std::vector<HfTensor> out_;
+};
+
+}  // namespace
+
+Node HfModel::value(const std::string& path) const {
+  if (const Node* set = section_.find(path)) return *set;
+  for (const FieldSpec& spec : plugin_.fields)
+    if (spec.path == path && !spec.default_value.empty()) return default_value(spec, plugin_.name);
+  return Node();
+}
+
+int64_t HfModel::number(const std::string& path) const {
+  const Node node = value(path);
+  return node.is(NodeKind::integer) ? node.as_int() : 0;
+}
+
+int64_t HfModel::fact(Fact fact) const {
+  for (const FieldSpec& spec : plugin_.fields)
+    if (spec.fact == fact) return number(spec.path);
+  return 0;
+}
+
+bool HfModel::holds(const HfConditions& conditions) const {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    return brief(value(condition.first)) == brief(condition.second);
+  });
+}
+
+bool HfModel::contains(const HfBlocks& blocks, int64_t block) const {
+  const int64_t from = number(blocks.from), every = std::max<int64_t>(1, number(blocks.every));
+  return block >= from && (block - from + 1) % every == 0;
+}
+
+HeadLayout HfModel::heads() const {
+  return layout_of_heads(fact(Fact::hidden_size), fact(Fact::heads), fact(Fact::kv_heads),
+                         fact(Fact::head_dim));
+}
+
+std::vector<HfTensor> hf_tensors(const HfFamily& family, const HfModel& model) {
+  return Expander(family, model).all();
+}
+
+HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
+                         const std::vector<Shape>& shapes) {
+  const HfTensorRule& rule = *tensor.rule;
+  MT_CHECK_EQ(shapes.size(), tensor.parameters.size());
+  HfPlacement out;
+  out.transposed = rule.transpose && shapes[0].rank() > 1;
+  out.width = width_of(shapes[0]);
+  out.stacks = rule.stacked ? shapes[0][0] : 1;
+  const auto count = static_cast<int64_t>(shapes.size());
+  std::vector<int64_t> heights;
+  for (const Shape& shape : shapes) {
+    MT_USER_CHECK(
+        width_of(shape) == out.width && shape.rank() == shapes[0].rank() &&
+            rows_of(shape) % (tensor.pieces * out.stacks) == 0,
+        ErrorClass::plugin,
+        cat("the family's tensor ", tensor.name, " cannot hold ", join(tensor.parameters, ", ")),
+        cat("correct its file: ", rule.where.text()));
+    heights.push_back(rows_of(shape) / tensor.pieces / out.stacks);
+    out.height += heights.back();
+  }
+  if (rule.part != Part::whole) {
+    out.height = 0;
+    for (Part part : {Part::queries, Part::keys, Part::values})
+      if (rule.part == part || rule.part == Part::all) add_part(heads, part, out.height, out.rows);
+  } else {
+    for (int64_t s = 0; s < out.stacks; ++s) {
+      int64_t offset = 0;
+      for (int64_t k = 0; k < count; ++k) {
+        const int64_t rows = heights[static_cast<size_t>(k)];
+        out.rows.push_back({static_cast<size_t>(k), (tensor.piece + s) * rows,
+                            s * out.height + (rule.interleave ? k : offset), rows,
+                            rule.interleave ? count : 1});
+        offset += rows;
+      }
+    }
+  }
+  if (shapes[0].rank() <= 1)
+    out.shape = Shape{out.stacks * out.height};
+  else if (out.stacks > 1 || rule.stacked)
+    out.shape = out.transposed ? Shape{out.stacks, out.width, out.height}
+                               : Shape{out.stacks, out.height, out.width};
+  else
+    out.shape = out.transposed ? Shape{out.width, out.height} : Shape{out.height, out.width};
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& family,
+                                                           const HfModel& model) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const HfCopy& copy : family.copies)
+    if (model.holds(copy.when)) out.emplace_back(copy.tensor, copy.of);
+  return out;
+}
+
+bool hf_unused(const HfFamily& family, std::string_view tensor) {
+  return std::any_of(family.unused.begin(), family.unused.end(), [&](const auto& entry) {
+    return fits_pattern(entry.first, tensor) || fits_pattern(without_root(entry.first), tensor);
+  });
+}
+
+std::string_view without_root(std::string_view tensor) {
+  const size_t dot = tensor.find('.');
+  return dot == std::string_view::npos ? tensor : tensor.substr(dot + 1);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,42 @@
+// Writes config.json of a Hugging Face folder from the settings of a model, by the table of its
+// family: the inverse of hf_config.h. Stateless functions; safe from any thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/dtype.h"
+#include "mtrain/recipe/hf_tensors.h"
+
+namespace mtrain {
+
+/// What config.json says besides the model's settings.
+struct HfConfigFacts {
+  DType dtype = DType::f32;  // of the tensors
+  int64_t vocab_size = 0;    // rows of the table of tokens in the file
+  /// config.json of the folder from which the run started; empty: none. Keys that do not change the
+  /// function, such as the ids of special tokens, are taken from it if it is of the same family.
+  std::string source;
+};
+
+/// The settings that the family cannot express, one line each: "model.attention.window=512: …".
+MT_API std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model);
+
+/// The text of config.json. REQUIRES: hf_unexpressed() is empty.
+MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& family,
+                                  const HfModel& model, const HfConfigFacts& facts);
+
+/// The text of generation_config.json: the ids of special tokens that config.json names.
+MT_API std::string hf_generation_text(const std::string& config_json);
+
+/// config.json with another type of tensors.
+MT_API std::string hf_config_with_dtype(const std::string& config_json,
+                                        const std::string& file_name, DType dtype);
+
+/// The family in which to write a run of the model plugin: the one that `wanted` names, or that of
+/// the folder from which the run started (`source`: its config.json, or empty), or the first that
+/// can express all settings. Throws Error(config) that names the settings in the way.
+MT_API const HfFamily& hf_family_for_export(const HfFamilies& families, const std::string& wanted,
+                                            const std::string& source, const HfModel& model);
+
+}  // namespace mtrain

@@ -1,0 +1,146 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/train/hf_export.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kSite = "hf";
+
+/// Names with their numbers in order: layers.2 before layers.10.
+bool natural_less(const std::string& a, const std::string& b) {
+  auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!digit(a[i]) || !digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    size_t end_a = i, end_b = j;
+    while (end_a < a.size() && digit(a[end_a])) ++end_a;
+    while (end_b < b.size() && digit(b[end_b])) ++end_b;
+    if (end_a - i != end_b - j) return end_a - i < end_b - j;
+    if (const int order = a.compare(i, end_a - i, b, j, end_b - j); order != 0) return order < 0;
+    i = end_a, j = end_b;
+  }
+  return a.size() - i < b.size() - j;
+}
+
+uint64_t bytes_of(const TensorSpec& spec) {
+  return static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
+}
+
+/// The tensors of each shard.
+std::vector<std::vector<size_t>> shards_of(const std::vector<TensorSpec>& tensors,
+                                           uint64_t shard_bytes) {
+  std::vector<size_t> order(tensors.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return natural_less(tensors[a].name, tensors[b].name); });
+  std::vector<std::vector<size_t>> out;
+  uint64_t used = 0;
+  for (size_t i : order) {
+    const uint64_t bytes = bytes_of(tensors[i]);
+    if (out.empty() || used + bytes > shard_bytes) out.emplace_back(), used = 0;
+    out.back().push_back(i);
+    used += bytes;
+  }
+  return out;
+}
+
+std::string shard_name(size_t number, size_t count) {
+  if (count == 1) return "model.safetensors";
+  auto five = [](size_t n) {
+    const std::string text = std::to_string(n);
+    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
+  };
+  return cat("model-", five(number), "-of-", five(count), ".safetensors");
+}
+
+void require_absent(const fs::path& to) {
+  std::error_code error;
+  const auto status = fs::symlink_status(to, error);
+  MT_USER_CHECK(!fs::exists(status), ErrorClass::io, cat(printable(to.string()), " exists already"),
+                "choose a new folder, or remove this one: nothing is overwritten");
+}
+
+}  // namespace
+
+HfTensorReader::~HfTensorReader() = default;
+
+HfFolderWriter::HfFolderWriter(const fs::path& to) : to_(fs::absolute(to).lexically_normal()) {
+  if (to_.filename().empty()) to_ = to_.parent_path();  // a name that ends in a slash
+  require_absent(to_);
+  make_directories(to_.parent_path());
+  temporary_ = to_.parent_path() / cat(".", to_.filename().string(), ".partial-", ::getpid());
+  std::error_code error;
+  fs::remove_all(temporary_, error);  // of a killed process with the same number
+  make_directories(temporary_);
+}
+
+HfFolderWriter::~HfFolderWriter() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+void HfFolderWriter::text(const std::string& name, std::string_view content) {
+  FileWriter file(temporary_ / name, kSite);
+  file.write(content);
+  file.sync();
+  file.close();
+}
+
+void HfFolderWriter::copy(const fs::path& file) { text(file.filename().string(), read_file(file)); }
+
+size_t HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
+                               HfTensorReader& reader) {
+  const auto shards = shards_of(tensors, shard_bytes);
+  nlohmann::json map = nlohmann::json::object();
+  uint64_t total = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const std::string name = shard_name(s + 1, shards.size());
+    std::vector<TensorSpec> specs;
+    std::map<std::string, size_t> places;
+    for (size_t i : shards[s]) {
+      specs.push_back(tensors[i]);
+      places[tensors[i].name] = i;
+      map[tensors[i].name] = name;
+      total += bytes_of(tensors[i]);
+    }
+    reader.load(shards[s]);
+    SafetensorsWriter file(temporary_ / name, kSite, std::move(specs));
+    for (const TensorSpec& spec : file.order()) file.write(reader.take(places.at(spec.name)));
+    file.finish();
+  }
+  if (shards.size() > 1) {
+    const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    text("model.safetensors.index.json", index.dump(2) + "\n");
+  }
+  return shards.size();
+}
+
+void HfFolderWriter::commit() {
+  sync_directory(temporary_, kSite);
+  require_absent(to_);
+  durable_rename(temporary_, to_, kSite);
+  committed_ = true;
+}
+
+std::vector<fs::path> hf_side_files(const fs::path& folder) {
+  std::vector<fs::path> out;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",
+                           "vocab.txt", "chat_template.jinja", "generation_config.json"}) {
+    std::error_code error;
+    if (fs::is_regular_file(folder / name, error)) out.push_back(folder / name);
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,32 @@
+// Exports a checkpoint of a run as a Hugging Face folder: the weights (hf_export.h), config.json
+// and the tokenizer's files. For `mtrain export` and checkpoint.hf. Stateless; one thread.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/train/hf_export.h"
+
+namespace mtrain {
+
+struct HfRunOptions {
+  std::optional<DType> dtype;  // absent: that of the folder of model.init_from, else the run's
+  std::string family;          // model_type; empty: that of model.init_from, else the first that
+                               // can express the settings
+  uint64_t shard_bytes = uint64_t{5} << 30;
+};
+
+struct HfRunExported {
+  HfExported weights;
+  std::string family;
+  DType dtype = DType::f32;
+  bool tokenizer = false;  // the tokenizer's files are in the folder
+};
+
+/// Writes the folder `to`, which must not exist. Throws Error.
+MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
+                                   const CheckpointStore& store, int64_t step, const fs::path& to,
+                                   const HfRunOptions& options);
+
+}  // namespace mtrain

@@ -1,0 +1,258 @@
+// Hugging Face folders in and out: a folder that is imported and exported again has the same bytes
+// in every tensor, transformers loads what is exported, and what cannot be written is named.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "mtrain/checkpoint/hf_dir.h"
+#include "roots.h"
+#include "shell.h"
+#include "small_tokenizer.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path golden(const std::string& set) { return source_root() / "tests/golden" / set; }
+
+/// A golden folder with a tokenizer, under `name`.
+void copy_golden(const Scratch& scratch, const std::string& set, const std::string& name) {
+  fs::create_directories(scratch / name);
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(golden(set) / file, scratch / name / file);
+  write_at(scratch / name / "tokenizer.json", small_tokenizer(190));
+  write_at(scratch / name / "tokenizer_config.json", "{}\n");
+}
+
+Outcome done(const Scratch& scratch, const std::string& words) {
+  Outcome outcome = cli_in(scratch.path(), words);
+  const std::string details = words + "\n" + outcome.err;
+  REQUIRE_MESSAGE(outcome.status == 0, details);
+  return outcome;
+}
+
+struct Stored {
+  std::string type;
+  mtrain::Shape shape;
+  std::string bytes;
+  bool operator==(const Stored&) const = default;
+};
+std::map<std::string, Stored> tensors(const fs::path& folder) {
+  std::map<std::string, Stored> out;
+  const mtrain::HfDir source(folder);
+  for (const mtrain::TensorInfo* t : source.tensors())
+    out[t->name] = {
+        t->file_dtype, t->shape, {reinterpret_cast<const char*>(t->data.data()), t->data.size()}};
+  return out;
+}
+
+nlohmann::json config_of(const fs::path& folder) {
+  return nlohmann::json::parse(slurp(folder / "config.json"));
+}
+
+/// The same folder except for a value of config.json.
+void change_config(const fs::path& folder, const std::string& key, const nlohmann::json& value) {
+  nlohmann::json config = config_of(folder);
+  config[key] = value;
+  write_at(folder / "config.json", config.dump(1));
+}
+
+}  // namespace
+
+TEST_CASE("a folder that is imported and exported again has the same bytes in every tensor") {
+  for (const std::string set : {"llama_tiny", "llama31_tiny", "gpt2_tiny", "bert_tiny"}) {
+    CAPTURE(set);
+    const Scratch scratch("mtrain-round-trip");
+    copy_golden(scratch, set, "there");
+    done(scratch, "import there run -q");
+    for (const std::string dtype : {"fp32", "bf16", "fp16"}) {
+      CAPTURE(dtype);
+      done(scratch, "-q convert there " + dtype + " --dtype " + dtype);
+      done(scratch, "-q import " + dtype + " run-" + dtype);
+      done(scratch, "-q export run-" + dtype + " again-" + dtype);
+      auto want = tensors(scratch / dtype);
+      want.erase("lm_head.weight");  // where it only repeats the embedding
+      auto got = tensors(scratch / ("again-" + dtype));
+      if (set.starts_with("llama")) want = tensors(scratch / dtype);
+      CHECK(got == want);
+      // One tensor to a file, from the run and from the folder.
+      done(scratch, "-q export run-" + dtype + " shards-" + dtype + " --shard-size 1");
+      CHECK(fs::exists(scratch / ("shards-" + dtype) / "model.safetensors.index.json"));
+      CHECK(tensors(scratch / ("shards-" + dtype)) == want);
+      done(scratch, "-q convert shards-" + dtype + " joined-" + dtype);
+      CHECK(slurp(scratch / ("joined-" + dtype) / "model.safetensors") ==
+            slurp(scratch / ("again-" + dtype) / "model.safetensors"));
+    }
+    CHECK(slurp(scratch / "again-fp32/tokenizer.json") == slurp(scratch / "there/tokenizer.json"));
+    CHECK(config_of(scratch / "again-bf16").at("torch_dtype") == "bfloat16");
+    // What the folder says is what the exported one says.
+    const nlohmann::json before = config_of(scratch / "there"),
+                         after = config_of(scratch / "again-fp32");
+    for (const auto& [key, value] : after.items()) {
+      CAPTURE(key);
+      if (before.contains(key) && key != "use_cache") CHECK(before.at(key) == value);
+    }
+    done(scratch, "-q import again-fp32 run-again");
+  }
+}
+
+TEST_CASE("transformers loads an exported folder without a warning and computes the same logits") {
+  const char* given = std::getenv("MTRAIN_TEST_PYTHON");
+  const std::string python = given ? given : "python3";
+  for (const std::string set : {"llama_tiny", "llama31_tiny", "gpt2_tiny", "bert_tiny"}) {
+    CAPTURE(set);
+    const Scratch scratch("mtrain-transformers");
+    copy_golden(scratch, set, "there");
+    done(scratch, "-q import there run");
+    done(scratch, "-q export run out --shard-size 20KB");
+    const Outcome checked =
+        run({.arguments = {"/usr/bin/env", python, (golden("") / "hf_export_check.py").string(),
+                           (scratch / "out").string(),
+                           (golden(set) / "expected_logits.safetensors").string(), "1e-6"}});
+    if (checked.status == 77 || checked.status == 127) {
+      MESSAGE("not loaded by transformers, which ", python, " does not have: ", checked.out);
+      return;
+    }
+    const std::string details = checked.out + checked.err;
+    CHECK_MESSAGE(checked.status == 0, details);
+  }
+}
+
+TEST_CASE("a trained run is exported, and training continues from the exported folder") {
+  const Scratch scratch("mtrain-export-trained");
+  scratch.write("r.yaml",
+                "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, "
+                "ffn_hidden_size: 48, seq_length: 16}\ntokenizer: byte\ndataset: mock\n"
+                "run: {threads: 1}\nlogger: {tensorboard: false}\ntrain: {steps: 3, "
+                "global_batch_size: 4}\nscheduler: {warmup_steps: 1}\n");
+  done(scratch, "r.yaml -q run.dir=run checkpoint.interval=2 checkpoint.hf=hf");
+  CHECK(fs::exists(scratch / "hf/step-2/model.safetensors"));
+  CHECK(fs::exists(scratch / "hf/step-3/config.json"));
+  const Outcome said = done(scratch, "export run out");
+  CHECK_MESSAGE(has(said.out, "step 3 as llama"), said.out);
+  CHECK(has(said.out, "without a tokenizer"));
+  CHECK(tensors(scratch / "out") == tensors(scratch / "hf/step-3"));
+  const nlohmann::json config = config_of(scratch / "out");
+  CHECK(config.at("num_key_value_heads") == 2);
+  CHECK(config.at("architectures") == nlohmann::json::array({"LlamaForCausalLM"}));
+  CHECK(config.at("max_position_embeddings") == 16);
+  CHECK_FALSE(config.contains("rope_scaling"));
+  // The padding of the table of tokens is not part of the model.
+  const auto rows = tensors(scratch / "out").at("model.embed_tokens.weight").shape[0];
+  CHECK(rows == config.at("vocab_size"));
+  done(scratch,
+       "r.yaml -q run.dir=next model.init_from=out model.vocab_size=" + std::to_string(rows));
+  done(scratch, "export run/checkpoints/step-2 two -q");
+  CHECK(tensors(scratch / "two") == tensors(scratch / "hf/step-2"));
+}
+
+TEST_CASE("experts are exported one by one and imported again") {
+  const Scratch scratch("mtrain-export-experts");
+  scratch.write("r.yaml",
+                "model: {type: moe, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, "
+                "ffn_hidden_size: 24, seq_length: 16, vocab_size: 257, moe: {experts: 4, top_k: 2, "
+                "layer_freq: 1}}\ntokenizer: byte\ndataset: mock\nrun: {threads: 1}\nlogger: "
+                "{tensorboard: false}\ntrain: {steps: 2, global_batch_size: 4}\n"
+                "scheduler: {warmup_steps: 1}\n");
+  done(scratch, "r.yaml -q run.dir=run");
+  done(scratch, "export run out -q --shard-size 10KB");
+  CHECK(tensors(scratch / "out").contains("model.layers.1.block_sparse_moe.experts.3.w2.weight"));
+  done(scratch, "import out again -q tokenizer=byte");
+  done(scratch, "export again out2 -q");
+  CHECK(tensors(scratch / "out") == tensors(scratch / "out2"));
+  const Outcome refused = cli_in(scratch.path(),
+                                 "r.yaml -q run.dir=other train.steps=0 "
+                                 "model.moe.router.score=sigmoid "
+                                 "checkpoint.hf=hf");
+  CHECK(refused.status == 10);
+  CHECK_MESSAGE(has(refused.err, "model.moe.router.score=sigmoid: mixtral has no key for it"),
+                refused.err);
+}
+
+TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
+  const Scratch scratch("mtrain-export-faults");
+  copy_golden(scratch, "llama_tiny", "there");
+  done(scratch, "-q import there run");
+  auto fails = [&](const std::string& words, int status, const std::string& part) {
+    const Outcome outcome = cli_in(scratch.path(), words);
+    const std::string details = words + "\n" + outcome.err;
+    CHECK_MESSAGE(outcome.status == status, details);
+    CHECK_MESSAGE(has(outcome.err, part), outcome.err);
+  };
+  fails("export run there", 18, "exists already");
+  fails("import there run", 18, "exists already");
+  fails("import run again", 2, "no Hugging Face folder");
+  fails("export there out", 2, "is a Hugging Face folder, not a run");
+  fails("export nowhere out", 12, "nowhere");
+  fails("export run out --family qwen", 10, "has no family qwen");
+  fails("export run out --shard-size 5XB", 2, "wanted a size");
+  fails("export run out --dtype fp64", 2, "--dtype");
+  fails("convert there out --family llama", 2, "a folder keeps its family");
+  for (const char* site : {"hf.open", "hf.write", "hf.fsync"}) {
+    const Outcome outcome = cli_in(scratch.path(), "export run out", "/nowhere",
+                                   {std::string("MTRAIN_FAULT=") + site + ":2:errno=ENOSPC"});
+    CHECK_MESSAGE(outcome.status == 18, outcome.err);
+  }
+  for (const auto& entry : fs::directory_iterator(scratch.path()))
+    CHECK_MESSAGE(entry.path().filename().string().find("out") == std::string::npos,
+                  entry.path().string());
+}
+
+TEST_CASE("all tensors that do not fit are named at once, with both names") {
+  const Scratch scratch("mtrain-hf-hostile");
+  copy_golden(scratch, "llama_tiny", "there");
+  change_config(scratch / "there", "intermediate_size", 40);
+  change_config(scratch / "there", "num_hidden_layers", 3);
+  const Outcome outcome = cli_in(scratch.path(), "import there run");
+  CHECK(outcome.status == 12);
+  for (const char* part :
+       {"layers.0.mlp.gate.weight [40, 32] does not match tensor "
+        "model.layers.0.mlp.gate_proj.weight",
+        "layers.2.norm1.weight [32]: tensor model.layers.2.input_layernorm.weight is missing",
+        "and "})
+    CHECK_MESSAGE(has(outcome.err, part), outcome.err);
+  CHECK_FALSE(fs::exists(scratch / "run"));
+}
+
+TEST_CASE("docs: from a hub folder to a trained one in five commands") {
+  const Scratch scratch("mtrain-five-commands");
+  const std::string page = slurp(source_root() / "docs/hugging-face.md");
+  auto block = [&](const std::string& kind) {
+    const size_t begin = page.find("```" + kind + "\n");
+    REQUIRE(begin != std::string::npos);
+    const size_t text = page.find('\n', begin) + 1;
+    return page.substr(text, page.find("```", text) - text);
+  };
+  copy_golden(scratch, "llama_tiny", "models/base");
+  scratch.write("finetune.yaml", block("yaml"));
+  std::string notes;
+  for (int i = 0; i < 300; ++i) notes += "Note " + std::to_string(i * i) + " of many.\n\n";
+  scratch.write("notes.txt", notes);
+  std::istringstream lines(block("sh"));
+  int commands = 0;
+  for (std::string line; std::getline(lines, line); ++commands) {
+    REQUIRE(line.starts_with("mtrain "));
+    const Outcome outcome = done(scratch, line.substr(7));
+    if (line.find(" generate ") != std::string::npos) CHECK(outcome.out.starts_with("abc"));
+  }
+  CHECK(commands == 5);
+  CHECK(tensors(scratch / "models/finetuned") != tensors(scratch / "models/base"));
+  CHECK(slurp(scratch / "models/finetuned/tokenizer.json") == small_tokenizer(190));
+}
+
+TEST_CASE("mtrain families lists what can be read, and what is not built") {
+  const Outcome list = cli({"families"});
+  CHECK_MESSAGE(list.status == 0, list.err);
+  CHECK(has(list.out, "MistralForCausalLM"));
+  CHECK(has(list.out, "not built: multi-head latent attention"));
+  const auto json = nlohmann::json::parse(cli({"families", "--json"}).out);
+  CHECK(json.size() > 15);
+  for (const auto& family : json) CHECK(fs::exists(family.at("file").get<std::string>()));
+  CHECK_MESSAGE(cli({"families", "--markdown"}).out == slurp(source_root() / "docs/families.md"),
+                "write it again: mtrain families --markdown > docs/families.md");
+}

@@ -1,0 +1,177 @@
+// Files of families: those of this tree are valid, and every fault of a file has its line.
+#include "mtrain/recipe/hf_families.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "has.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "roots.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+/// A folder of plugins with families.
+class Plugins {
+ public:
+  Plugins() : path_(fs::temp_directory_path() / cat("mtrain-families-", ::getpid())) {
+    fs::remove_all(path_);
+    write("model.families/common", "keys:\n  use_cache: {harmless: why}\n");
+  }
+  ~Plugins() { fs::remove_all(path_); }
+  void write(const std::string& name, const std::string& text) const {
+    const fs::path file = path_ / (name + ".yaml");
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  HfFamilies read() const { return HfFamilies::read({path_}); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+const std::string kHead = "model_type: a\narchitectures: [A]\n";
+
+}  // namespace
+
+TEST_CASE("the families of this tree are valid and each says what it reads or lacks") {
+  const fs::path models = source_root() / "plugins/model";
+  const fs::path folder = fs::temp_directory_path() / cat("mtrain-family-links-", ::getpid());
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(models)) {
+    const fs::path families = entry.path() / "families";
+    if (!fs::is_directory(families)) continue;
+    fs::create_directory_symlink(
+        families, folder / cat("model_", entry.path().filename().string(), ".families"));
+    files += static_cast<size_t>(
+        std::distance(fs::directory_iterator(families), fs::directory_iterator()));
+  }
+  fs::create_directory_symlink(models / "families", folder / "model.families");
+  const HfFamilies families = HfFamilies::read({folder});
+  CHECK_MESSAGE(families.faults().ok(), families.faults().text());
+  CHECK(families.all().size() == files);
+  CHECK(families.common().size() > 60);
+  for (const HfFamily& family : families.all()) {
+    CAPTURE(family.model_type);
+    CHECK_FALSE(family.architectures.empty());
+    CHECK(family.needs.empty() != family.tensors.empty());
+    CHECK(families.find("", family.architectures[0]) == &family);
+    for (const HfKey& key : family.keys) {
+      CAPTURE(key.name);
+      if (key.rule == HfKeyRule::harmless || key.rule == HfKeyRule::only)
+        CHECK_FALSE(key.reason.empty());
+    }
+  }
+  REQUIRE(families.find("qwen2", ""));
+  const HfFamily& qwen2 = *families.find("qwen2", "");
+  CHECK(qwen2.key("rms_norm_eps"));    // as in llama
+  CHECK_FALSE(qwen2.key("mlp_bias"));  // taken out
+  CHECK(qwen2.tensors.size() == families.find("llama", "")->tensors.size() + 3);
+  CHECK(families.of_plugin("llama").front()->model_type == "llama");
+  fs::remove_all(folder);
+}
+
+TEST_CASE("each fault of a family's file is named with its line") {
+  struct Case {
+    std::string text;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Case> cases = {
+      {"", {"not a map"}},
+      {"model_type: [", {"a.yaml:1"}},
+      {"model_type: b\narchitectures: [A]\nneeds: x\n",
+       {"a.yaml:1:13", "model_type is b, but the file is called a.yaml"}},
+      {"model_type: a\nneeds: x\n", {"architectures is missing"}},
+      {kHead, {"neither keys nor needs"}},
+      {kHead + "kyes: {}\n", {"a.yaml:3:1", "there is no 'kyes' here", "did you mean keys?"}},
+      {kHead + "keys:\n  x: {seting: y}\n", {"a.yaml:4:3", "x has no rule", "one of: setting"}},
+      {kHead + "keys:\n  x: {setting: y, harmless: z}\n",
+       {"x has two rules, setting and harmless"}},
+      {kHead + "keys:\n  x: {only: [1]}\n", {"x: only needs a reason"}},
+      {kHead + "keys:\n  x: {only: 1, because: z}\n", {"wanted the accepted values"}},
+      {kHead + "keys:\n  x: {harmless: z, zero: omitted}\n", {"there is no 'zero'"}},
+      {kHead + "keys:\n  x: {setting: y, zero: never}\n", {"wanted omitted or =KEY"}},
+      {kHead + "keys:\n  x: {setting: y, default: =z}\n",
+       {"x has the value of z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, also: [z]}\n  z: {harmless: w}\n",
+       {"z is another name of both"}},
+      {kHead + "keys:\n  x: 5\n", {"a.yaml:4:6", "x is not a map"}},
+      {kHead + "like: a\n", {"a.yaml:3:7", "no usable family a"}},
+      {kHead + "like: none\n", {"no usable family none"}},
+      {kHead + "keys: {}\ntensors:\n  t.{i}: p.{j}\n", {"p.{j} has {j}, and t.{i} does not"}},
+      {kHead + "keys: {}\ntensors:\n  t.{e}: p\n", {"how many {e} there are is not said"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, part: query}\n",
+       {"there is no part 'query'"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, blocks: odd}\n",
+       {"a.yaml:5:3", "there are no blocks odd"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, interleave: true}\n",
+       {"interleave needs several parameters"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameters: [p, q], part: keys}\n",
+       {"a part is of one parameter"}},
+      {kHead + "keys: {}\ntensors:\n  t: {transpose: true}\n", {"t names no parameter"}},
+      {kHead + "keys: {}\ncopies:\n  t: {of: u}\n", {"t is a copy of u, which is not among"}},
+      {kHead + "keys: {}\nobjects:\n  rope: {write: x}\n", {"rope has no names to read"}},
+      {kHead + "keys: {}\nblocks:\n  odd: {from: x}\n", {"blocks odd lacks `every`"}},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    const Plugins plugins;
+    plugins.write("model_tiny.families/a", c.text);
+    plugins.write("model_tiny.families/good", "model_type: good\narchitectures: [G]\nneeds: x\n");
+    const HfFamilies families = plugins.read();
+    CHECK_FALSE(families.faults().ok());
+    const std::string text = families.faults().text();
+    for (const std::string& part : c.parts) CHECK_MESSAGE(has(text, part), text);
+    CHECK(families.find("good", ""));  // other files stay usable
+    CHECK_THROWS_WITH_AS(families.find("a", ""), doctest::Contains("family a is faulty"), Error);
+  }
+}
+
+TEST_CASE("families that are like each other: changes, removed entries, circles") {
+  const Plugins plugins;
+  plugins.write("model_tiny.families/base",
+                "model_type: base\narchitectures: [B]\nkeys:\n  x: {setting: y, default: 1}\n"
+                "  z: {harmless: w}\ntensors:\n  t: p\n  u: q\n");
+  plugins.write("model_tiny.families/more",
+                "model_type: more\narchitectures: [M]\nlike: base\nsettings: {bias: true}\nkeys:\n"
+                "  x: {setting: y, default: 2}\n  z: null\ntensors:\n  u: r\n  v: s\n");
+  plugins.write("model_tiny.families/one", "model_type: one\narchitectures: [O]\nlike: two\n");
+  plugins.write("model_tiny.families/two", "model_type: two\narchitectures: [T]\nlike: one\n");
+  const HfFamilies families = plugins.read();
+  const HfFamily& more = *families.find("more", "");
+  CHECK(more.key("x")->omitted->value.as_int() == 2);
+  CHECK_FALSE(more.key("z"));
+  CHECK(more.tensors.size() == 3);
+  CHECK(more.settings.size() == 1);
+  CHECK(families.find("base", "")->settings.empty());
+  CHECK(has(families.faults().text(), "in a circle"));
+  Schema schema{.name = "tiny", .doc = "", .fields = {}, .needs = ""};
+  CHECK(has(lacking_part(more, &schema), "the setting model.bias"));
+  schema.fields.push_back(
+      {.path = "bias", .type = FieldType::boolean, .default_value = "false", .needs = "biases"});
+  CHECK(lacking_part(more, &schema) == "biases");
+  schema.fields.back().needs = "";
+  CHECK(lacking_part(more, &schema).empty());
+  CHECK(has(lacking_part(more, nullptr), "the model plugin tiny"));
+}
+
+TEST_CASE("an earlier folder's families replace those of a later one, as its plugin does") {
+  const Plugins first;
+  const fs::path later = first.path() / "later";
+  first.write("model_tiny.families/a", kHead + "needs: x\n");
+  first.write("later/model_tiny.families/b", "model_type: b\narchitectures: [B]\nneeds: y\n");
+  first.write("later/model_other.families/a", kHead + "needs: z\n");
+  const HfFamilies families = HfFamilies::read({first.path(), later});
+  CHECK(families.all().size() == 1);
+  CHECK(families.find("a", "")->needs == "x");
+  CHECK(families.key(nullptr, "use_cache"));
+  CHECK_FALSE(families.key(nullptr, "use_cash"));
+}

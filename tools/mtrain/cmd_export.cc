@@ -1,0 +1,195 @@
+// mtrain export, import and convert: Hugging Face folders from runs, runs from Hugging Face
+// folders, and such folders in another type.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+
+#include "cli.h"
+#include "model_source.h"
+#include "mtrain/base/counted.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/train/hf_run_export.h"
+#include "training.h"
+
+namespace mtrain {
+namespace {
+
+struct ExportOptions {
+  std::string from, to, dtype, family, shard_size = "5GB";
+};
+
+/// The bytes of 5GB, 500MB, 100KB or 4096; nothing for any other text.
+std::optional<uint64_t> bytes_of(const std::string& text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number == 0) return std::nullopt;
+  const std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const uint64_t factor = unit == "GB"                  ? 1000000000
+                          : unit == "MB"                ? 1000000
+                          : unit == "KB"                ? 1000
+                          : unit.empty() || unit == "B" ? 1
+                                                        : 0;
+  if (factor == 0 || number > UINT64_MAX / factor) return std::nullopt;
+  return number * factor;
+}
+
+std::string check_size(const std::string& text) {
+  return bytes_of(text)
+             ? std::string()
+             : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40), "'");
+}
+
+std::optional<DType> dtype_of(const ExportOptions& options) {
+  return options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
+}
+
+void say_done(const Cli& cli, const ExportOptions& options, const HfExported& done,
+              const std::string& what) {
+  if (cli.quiet) return;
+  std::cout << options.to << ": " << what << ", " << counted(done.tensors, "tensor") << ", "
+            << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
+}
+
+void export_run(const Cli& cli, const ExportOptions& options) {
+  PluginHost plugins = plugin_host(cli);
+  MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
+                cat(printable(options.from), " is a Hugging Face folder, not a run"),
+                cat("for another type or other shards: mtrain convert ", options.from, " ",
+                    options.to, " --dtype bf16"));
+  const ModelSource source = open_model(options.from, {}, plugins);
+  const SavedRun& run = source.run;
+  const HfRunExported done =
+      export_hf_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step, options.to,
+                    {.dtype = dtype_of(options),
+                     .family = options.family,
+                     .shard_bytes = *bytes_of(options.shard_size)});
+  say_done(cli, options, done.weights,
+           cat("step ", run.step, " as ", done.family, " in ", name(done.dtype)));
+  if (!cli.quiet && !done.tokenizer)
+    std::cout << "  without a tokenizer: " << run.recipe.settings.tokenizer.type
+              << " has no files to copy\n";
+}
+
+void convert(const Cli& cli, const ExportOptions& options) {
+  if (!is_hugging_face(options.from)) return export_run(cli, options);
+  MT_USER_CHECK(options.family.empty(), ErrorClass::usage,
+                "--family is only for runs: a folder keeps its family", "leave out --family");
+  const HfDir source(options.from);
+  const std::string config = source.config_text();
+  HfFolderWriter out(options.to);
+  const DType dtype = dtype_of(options).value_or([&] {
+    for (const TensorInfo* t : source.tensors())
+      if (t->dtype && is_floating(*t->dtype)) return *t->dtype;
+    return DType::f32;
+  }());
+  out.text("config.json",
+           hf_config_with_dtype(config, (source.path() / "config.json").string(), dtype));
+  for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
+  const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
+  out.commit();
+  say_done(cli, options, done, cat("in ", name(dtype)));
+}
+
+/// Makes a run of the folder: its step 0 are the weights.
+void import_folder(Cli& cli, const std::string& from, const std::string& run,
+                   std::vector<std::string> overrides) {
+  PluginHost plugins = plugin_host(cli);
+  MT_USER_CHECK(is_hugging_face(from), ErrorClass::usage,
+                cat(printable(from), " is no Hugging Face folder: it has no config.json"),
+                "give the folder of a model, as downloaded from the hub");
+  std::error_code error;
+  MT_USER_CHECK(!fs::exists(run, error), ErrorClass::io, cat(printable(run), " exists already"),
+                "choose a new folder for the run");
+  overrides.push_back(
+      cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string()))));
+  for (const char* quiet :
+       {"logger.console=off", "logger.metrics=false", "logger.tensorboard=false"})
+    overrides.emplace_back(quiet);
+  Recipe recipe = recipe_of_folder(from, overrides, plugins);
+  cli.status = run_training(cli, recipe, plugins);
+  if (!cli.quiet && cli.status == 0)
+    std::cout << run << ": step 0 has the weights of " << from << '\n';
+}
+
+void add_output_options(CLI::App& command, ExportOptions& options) {
+  command.add_option("--dtype", options.dtype, "type of the tensors; default: that of the source")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->type_name("TYPE");
+  command
+      .add_option("--shard-size", options.shard_size,
+                  "largest size of a file; a larger tensor has a file of its own")
+      ->check(check_size, "")
+      ->capture_default_str()
+      ->type_name("SIZE");
+  command
+      .add_option("--family", options.family,
+                  "model_type to write; default: that of model.init_from, else the first family "
+                  "that can express the model (mtrain families)")
+      ->type_name("NAME");
+}
+
+}  // namespace
+
+void add_export_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("export", "write a run's weights as a Hugging Face folder");
+  auto options = std::make_shared<ExportOptions>();
+  command->add_option("from", options->from, "a run's folder or one of its checkpoints")
+      ->required()
+      ->type_name("RUN|CHECKPOINT");
+  command->add_option("to", options->to, "the new folder")
+      ->required()
+      ->type_name("DIR")
+      ->check(check_output_path, "");
+  add_output_options(*command, *options);
+  command->footer(
+      "The folder has config.json, the weights, generation_config.json and the tokenizer's files. "
+      "It appears complete or not at all.\n"
+      "Examples:\n"
+      "  mtrain export runs/sft models/sft --dtype bf16\n"
+      "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB");
+  command->callback([&cli, options] { export_run(cli, *options); });
+}
+
+void add_convert_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand(
+      "convert", "write a Hugging Face folder or a run in another type or other shards");
+  auto options = std::make_shared<ExportOptions>();
+  command
+      ->add_option("from", options->from, "a Hugging Face folder, a run or one of its checkpoints")
+      ->required()
+      ->type_name("DIR|RUN|CHECKPOINT");
+  command->add_option("to", options->to, "the new folder")
+      ->required()
+      ->type_name("DIR")
+      ->check(check_output_path, "");
+  add_output_options(*command, *options);
+  command->footer(
+      "Examples:\n"
+      "  mtrain convert models/Llama-3.2-1B models/Llama-3.2-1B-fp32 --dtype fp32\n"
+      "  mtrain convert runs/sft models/sft --shard-size 500MB");
+  command->callback([&cli, options] { convert(cli, *options); });
+}
+
+void add_import_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("import", "make a run of a Hugging Face folder");
+  auto from = std::make_shared<std::string>(), run = std::make_shared<std::string>();
+  auto overrides = std::make_shared<std::vector<std::string>>();
+  command->add_option("from", *from, "a Hugging Face folder")->required()->type_name("DIR");
+  command->add_option("run", *run, "the new run's folder")
+      ->required()
+      ->type_name("RUN")
+      ->check(check_output_path, "");
+  command->add_option("overrides", *overrides, "settings to change: key=value")
+      ->type_name("KEY=VALUE");
+  command->footer(
+      "Step 0 of the run has the weights: generate, eval, export and model.init_from=RUN use it. "
+      "Training needs no import: model.init_from=DIR.\n"
+      "Example:\n  mtrain import models/Llama-3.2-1B runs/llama");
+  command->callback([&cli, from, run, overrides] { import_folder(cli, *from, *run, *overrides); });
+}
+
+}  // namespace mtrain

@@ -1,0 +1,102 @@
+// mtrain families: the families of Hugging Face models that the plugins read and write.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/recipe.h"
+
+namespace mtrain {
+namespace {
+
+struct Row {
+  const HfFamily* family;
+  std::string lacks;
+};
+
+std::vector<Row> rows_of(const HfFamilies& families, const SchemaCatalog& catalog) {
+  std::vector<Row> out;
+  for (const HfFamily& family : families.all())
+    out.push_back({&family, lacking_part(family, catalog.component("model", family.plugin))});
+  return out;
+}
+
+void list_json(const std::vector<Row>& rows) {
+  auto out = nlohmann::ordered_json::array();
+  for (const Row& row : rows)
+    out.push_back({{"model_type", row.family->model_type},
+                   {"architectures", row.family->architectures},
+                   {"plugin", row.family->plugin},
+                   {"lacks", row.lacks},
+                   {"compared", row.family->compared},
+                   {"file", row.family->file.string()}});
+  std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+void list_text(const std::vector<Row>& rows) {
+  size_t type = 10, plugin = 6;
+  for (const Row& row : rows) {
+    type = std::max(type, row.family->model_type.size());
+    plugin = std::max(plugin, row.family->plugin.size());
+  }
+  auto padded = [](std::string text, size_t width) {
+    text.resize(std::max(width, text.size()), ' ');
+    return text + "  ";
+  };
+  for (const Row& row : rows)
+    std::cout << padded(row.family->model_type, type) << padded(row.family->plugin, plugin)
+              << (row.lacks.empty() ? join(row.family->architectures, ", ")
+                                    : cat("not built: ", row.lacks))
+              << '\n';
+  if (rows.empty()) std::cout << "no families\n";
+}
+
+/// The table of docs/families.md.
+void list_markdown(const std::vector<Row>& rows) {
+  std::cout
+      << "# Families of Hugging Face models\n"
+         "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
+         "to use and to add them.\n\n"
+         "| model_type | architectures | plugin | not built | compared with |\n"
+         "|---|---|---|---|---|\n";
+  for (const Row& row : rows)
+    std::cout << "| `" << row.family->model_type << "` | " << join(row.family->architectures, ", ")
+              << " | `" << row.family->plugin << "` | " << row.lacks << " | "
+              << row.family->compared << " |\n";
+}
+
+struct ListOptions {
+  bool json = false, markdown = false;
+};
+
+void list(Cli& cli, const ListOptions& options) {
+  const PluginHost plugins = plugin_host(cli);
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  const std::vector<Row> rows = rows_of(families, catalog);
+  options.json ? list_json(rows) : options.markdown ? list_markdown(rows) : list_text(rows);
+  if (!families.faults().ok())
+    throw Error(ErrorClass::plugin, families.faults().text(),
+                "correct these files; the families in them cannot be used");
+}
+
+}  // namespace
+
+void add_families_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand(
+      "families",
+      "list the families of Hugging Face models, and what those lack that cannot be "
+      "used; runs no plugin code");
+  auto options = std::make_shared<ListOptions>();
+  auto* json = command->add_flag("--json", options->json, "print as JSON");
+  command->add_flag("--markdown", options->markdown, "print as a table in Markdown")
+      ->excludes(json);
+  command->footer("Examples:\n  mtrain families\n  mtrain families --json");
+  command->callback([&cli, options] { list(cli, *options); });
+}
+
+}  // namespace mtrain
