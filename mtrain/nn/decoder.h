@@ -30,8 +30,8 @@ struct MT_API DecoderSettings {
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
-  /// The attention of a block. `rope` must outlive the layer.
-  AttentionOptions attention_options(const RopeTable& rope, int64_t block) const;
+  /// The attention of block `index`. `rope` must outlive the layer.
+  AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
   /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
   RopeConfig rope_of(int64_t index) const;
   Dim embed() const { return {"embed", hidden_size}; }
