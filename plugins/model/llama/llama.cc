@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "mtrain/nn/decoder.h"
+#include "mtrain/nn/mlp.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {
