@@ -132,7 +132,8 @@ Tensor by_definition(Place& place, const Tensor& x) {
   };
   auto attend = [&](const Tensor& in) {
     Tensor qkv = rope(through(in, "attn.qkv"), layout, place.rope, input.positions_T);
-    return through(attention(qkv, layout, input.bounds, 1 / std::sqrt(6.0f), true), "attn.out");
+    return through(attention(qkv, layout, input.bounds, {.scale = 1 / std::sqrt(6.0f)}),
+                   "attn.out");
   };
   auto activated = [&](const Tensor& in) {
     if (b.activation == "silu")
