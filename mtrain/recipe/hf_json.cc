@@ -19,9 +19,15 @@ Node scalar(const Json& value) {
 }  // namespace
 
 Json parse(const std::string& config_json, const std::string& file_name) {
+  constexpr int kDeepest = 64;  // deeper values are attacks on whoever walks through them
   Json config;
   try {
-    config = Json::parse(config_json);
+    config = Json::parse(config_json, [&](int depth, Json::parse_event_t, Json&) {
+      MT_USER_CHECK(depth <= kDeepest, ErrorClass::checkpoint,
+                    cat(file_name, " is nested more than ", kDeepest, " levels deep"),
+                    "no model's file is: get it from elsewhere");
+      return true;
+    });
   } catch (const Json::exception& e) {
     throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
                 "the file is damaged: fetch it again");
@@ -36,7 +42,10 @@ Node to_node(const Json& value, FieldType type) {
       type != FieldType::string_list)
     return scalar(value);
   Node out = Node::list();
-  out.push(scalar(value));
+  if (value.is_array())
+    for (const Json& item : value) out.push(scalar(item));
+  else
+    out.push(scalar(value));
   return out;
 }
 
@@ -57,8 +66,11 @@ Json to_json(const Node& node) {
       return node.as_double();
     case NodeKind::string:
       return node.as_text();
-    case NodeKind::list:
-      return Json::array();
+    case NodeKind::list: {
+      Json out = Json::array();
+      for (const Node& item : node.items()) out.push_back(to_json(item));
+      return out;
+    }
     case NodeKind::map:
       return Json::object();
     case NodeKind::null:
