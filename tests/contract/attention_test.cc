@@ -237,8 +237,7 @@ TEST_CASE("attention: windows, caps, sinks and dropout") {
   all.push_back({.scale = 0.3f, .causal = true, .window = 5, .cap = 2, .dropout = 0.4f});
   for (const AttentionScores& scores : all)
     for (bool sinks : {false, true})
-      for (size_t row : {0, 2, 4, 6, 10, 12})
-        check(varied_case(kAttentionRows[row], scores, sinks), figures);
+      for (size_t row : {2, 6, 10}) check(varied_case(kAttentionRows[row], scores, sinks), figures);
 }
 
 TEST_CASE("attention: a rank with the last heads drops what one rank drops") {
