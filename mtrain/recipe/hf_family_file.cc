@@ -423,6 +423,8 @@ class FamilyReader {
       for (const std::string& other : key.also)
         if (const HfKey* owner = family_.key(other); owner != &key)
           fault(key.where, cat(other, " is another name of both ", key.name, " and ", owner->name));
+      if (const HfKey* owner = family_.key(key.name); owner != &key)
+        fault(key.where, cat(key.name, " is another name of both ", owner->name, " and itself"));
     }
     for (const HfTensorRule& rule : family_.tensors) {
       for (const std::string& letter : letters(rule.tensor))

@@ -1,6 +1,7 @@
 #include "mtrain/recipe/hf_source.h"
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 
@@ -30,9 +31,11 @@ void check_hf_export(Recipe& recipe, const SchemaCatalog& catalog, const PluginH
                          HfModel(*section, *schema));
   } catch (const Error& fault) {
     const Node* node = recipe.config.root().find("checkpoint.hf");
-    recipe.report
-        .error("hf-export", "checkpoint.hf", node ? node->loc() : Location{}, fault.message())
-        .fix(fault.hint());
+    std::vector<std::string> lines = split(fault.message(), '\n');  // one for each setting
+    Diagnostic& found = recipe.report.error("hf-export", "checkpoint.hf",
+                                            node ? node->loc() : Location{}, lines.front());
+    for (size_t i = 1; i < lines.size(); ++i) found.note(std::string(trim(lines[i])));
+    found.fix(fault.hint());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/record/saved_step.h"
 #include "mtrain/train/hf_run_export.h"
 #include "training.h"
 
@@ -60,6 +61,9 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                 cat(printable(options.from), " is a Hugging Face folder, not a run"),
                 cat("for another type or other shards: mtrain convert ", options.from, " ",
                     options.to, " --dtype bf16"));
+  MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
+                cat(printable(options.from), " is neither a run nor one of its checkpoints"),
+                "give a run's folder, or a folder step-N of its checkpoints");
   const ModelSource source = open_model(options.from, {}, plugins);
   const SavedRun& run = source.run;
   const HfRunExported done =

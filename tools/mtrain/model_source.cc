@@ -83,23 +83,22 @@ std::string recipe_text(const fs::path& folder, const std::vector<std::string>& 
              more);
 }
 
-std::string name_of_made(const fs::path& folder) {
-  return cat("the recipe made for ", folder.string());
+/// The recipe of this text. Its paths come from no file of the user, so errors about them need not
+/// say where they were written.
+Recipe made_recipe(const fs::path& folder, const std::string& text,
+                   const std::vector<std::string>& overrides, const PluginHost& plugins) {
+  const std::string name = cat("the recipe made for ", folder.string());
+  Recipe recipe = recipe_from_text(text, name, fs::current_path(), overrides, plugins);
+  std::erase_if(recipe.inputs, [&](const InputPath& input) {
+    return input.where && input.where.source->name() == name;
+  });
+  return recipe;
 }
 
 SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
                           PluginHost& plugins) {
-  const std::string name = name_of_made(folder);
-  SavedRun run{recipe_from_text(recipe_text(folder, overrides, plugins, ""), name,
-                                fs::current_path(), overrides, plugins),
-               {},
-               0,
-               {}};
-  // This path comes from no file of the user, so an error about it need not say where it was
-  // written.
-  std::erase_if(run.recipe.inputs, [&](const InputPath& input) {
-    return input.where && input.where.source->name() == name;
-  });
+  const std::string text = recipe_text(folder, overrides, plugins, "");
+  SavedRun run{made_recipe(folder, text, overrides, plugins), {}, 0, {}};
   check_used_settings(run.recipe, plugins, folder.string(), true);
   resolve_dtype(run.recipe, plugins);
   return run;
@@ -125,8 +124,8 @@ bool is_hugging_face(const fs::path& folder) {
 
 Recipe recipe_of_folder(const fs::path& folder, const std::vector<std::string>& overrides,
                         PluginHost& plugins) {
-  return recipe_from_text(recipe_text(folder, overrides, plugins, "optimizer: adamw\n"),
-                          name_of_made(folder), fs::current_path(), overrides, plugins);
+  return made_recipe(folder, recipe_text(folder, overrides, plugins, "optimizer: adamw\n"),
+                     overrides, plugins);
 }
 
 ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
