@@ -39,14 +39,14 @@ TEST_CASE(
 
 TEST_CASE("the architecture decides which plugin reads a folder, and is named") {
   const Json other = {
-      {"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}, {"use_mrope", true}};
-  const HfFolderConfig qwen = read(other, "llama");
-  REQUIRE(qwen.refused.size() == 1);
-  CHECK(qwen.refused[0].what ==
-        "this folder is a Qwen2ForCausalLM; the model plugin llama reads LlamaForCausalLM and "
-        "MistralForCausalLM");
-  CHECK(qwen.refused[0].fix.find("biases of queries, keys and values") != std::string::npos);
-  CHECK(qwen.settings.empty());
+      {"architectures", {"T5ForConditionalGeneration"}}, {"model_type", "t5"}, {"d_kv", 64}};
+  const HfFolderConfig t5 = read(other, "llama");
+  REQUIRE(t5.refused.size() == 1);
+  CHECK(t5.refused[0].what.starts_with(
+      "this folder is a T5ForConditionalGeneration; the model plugin llama reads "));
+  CHECK(has(t5.refused[0].what, "LlamaForCausalLM"));
+  CHECK(has(t5.refused[0].fix, "an encoder and a decoder"));
+  CHECK(t5.settings.empty());
   CHECK(read(tiny("gpt2_tiny"), "llama").refused.at(0).fix == "set model.type=gpt2");
   CHECK(read(Json{{"model_type", "gpt2"}}, "bert").refused.at(0).what.find("is a gpt2;") !=
         std::string::npos);
@@ -60,7 +60,7 @@ TEST_CASE("the architecture decides which plugin reads a folder, and is named") 
   CHECK(model_plugin(tiny("llama_tiny").dump()) == "llama");
   CHECK(model_plugin(R"({"model_type": "mixtral"})") == "moe");
   for (const char* none :
-       {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
+       {R"({"model_type": "t5"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
     CHECK_THROWS_AS(model_plugin(none), Error);
 }
 
@@ -95,11 +95,11 @@ TEST_CASE("what config.json omits has the default of the config class") {
   CHECK(kv_heads({{"model_type", "mixtral"}, {"num_key_value_heads", 2}}) == "2");
 
   const HfFolderConfig window = read(Json{{"model_type", "mistral"}}, "llama", 8192);
-  REQUIRE(window.refused.size() == 1);
-  CHECK(window.refused[0].what.starts_with(
-      "sliding_window is not in config.json, and its default in transformers is 4096; "));
-  CHECK(read(Json{{"model_type", "mistral"}, {"sliding_window", nullptr}}, "llama", 8192)
-            .refused.empty());
+  CHECK(values(window).at("model.attention.window") == "4096");
+  const HfFolderConfig none =
+      read(Json{{"model_type", "mistral"}, {"sliding_window", nullptr}}, "llama", 8192);
+  CHECK(none.refused.empty());
+  CHECK_FALSE(values(none).contains("model.attention.window"));
   // Another family's folder that is let pass: nothing is known of its defaults.
   CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32,
              {"architectures"})
@@ -170,12 +170,12 @@ TEST_CASE("model.init_ignore lists keys that are not understood: others are repo
 }
 
 TEST_CASE("a recipe is refused where its folder is, before anything runs") {
-  const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"sliding_window", 8}});
+  const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"attention_multiplier", 8}});
   expect(recipe_of(folder.path, "type: llama"),
-         {"config.json", "hidden_act is \"gelu\"", "sliding_window is 8", "model.seq_length=8",
+         {"config.json", "hidden_act is \"gelu\"", "attention_multiplier is 8",
           "model.init_ignore=[hidden_act]"});
   const Recipe accepted =
-      recipe_of(folder.path, "type: llama, init_ignore: [hidden_act, sliding_window]");
+      recipe_of(folder.path, "type: llama, init_ignore: [hidden_act, attention_multiplier]");
   CHECK_MESSAGE(accepted.report.ok(), accepted.report.text());
   CHECK(accepted.config.root().find("model.layers")->as_int() == 2);
   expect(recipe_of(folder.path, "type: gpt2"),

@@ -21,7 +21,6 @@ const std::vector<NotComputed> kNotComputed = {
      {{"hidden_act", "gelu"}},
      "hidden_act",
      "model.init_ignore=[hidden_act]"},
-    {"llama_tiny", "llama", {{"sliding_window", 20}}, "sliding_window", "model.seq_length=20"},
     {"llama_tiny",
      "llama",
      {{"layer_types", {"full_attention", "chunked_attention"}}},
@@ -87,11 +86,65 @@ TEST_CASE(
   CHECK(values(let_pass).at("model.rope.original_max_positions") ==
         std::to_string(scaling.at("max_position_embeddings").get<int>()));
   Json window = tiny("llama_tiny");
-  window["sliding_window"] = 32;
-  CHECK(read(window, "llama").refused.empty());
   window["sliding_window"] = 8;
+  CHECK(values(read(window, "llama")).at("model.attention.window") == "8");
   window["layer_types"] = {"full_attention", "full_attention"};
   CHECK(read(window, "llama").refused.empty());
+  CHECK_FALSE(values(read(window, "llama")).contains("model.attention.window"));
+  window["layer_types"] = {"full_attention", "sliding_attention"};
+  CHECK(read(window, "llama").refused.at(0).key == "layer_types");  // no setting for it is named
+}
+
+TEST_CASE("Qwen's windows: a switch, the blocks that have one, and lists") {
+  Json config = {{"model_type", "qwen3"},
+                 {"num_hidden_layers", 4},
+                 {"sliding_window", 8},
+                 {"max_window_layers", 3},
+                 {"use_sliding_window", false}};
+  auto window_of = [&] {
+    const auto read_values = values(read(config, "llama"));
+    auto of = [&](const char* path) {
+      auto found = read_values.find(path);
+      return found == read_values.end() ? std::string("-") : found->second;
+    };
+    return cat(of("model.attention.window"), " ", of("model.attention.window_blocks"));
+  };
+  CHECK(window_of() == "- -");
+  config["use_sliding_window"] = true;
+  CHECK(window_of() == "8 [0, 0, 0, 1]");
+  config["max_window_layers"] = 0;
+  CHECK(window_of() == "8 -");
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  CHECK(window_of() == "8 [1, 0, 0, 1]");
+  config["max_window_layers"] = 3;  // the list says it
+  CHECK(window_of() == "8 [1, 0, 0, 1]");
+  config.erase("sliding_window");  // the default of the config class
+  CHECK(window_of() == "4096 [1, 0, 0, 1]");
+}
+
+TEST_CASE("rotary scaling: lists of factors, and defaults that follow from other keys") {
+  Json config = tiny("llama_tiny");
+  config["max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"rope_type", "longrope"},
+                            {"factor", 2.0},
+                            {"short_factor", {1.0, 1.5}},
+                            {"long_factor", {2.0, 2.5}}};
+  auto got = values(read(config, "llama"));
+  CHECK(got.at("model.rope.short_factor") == "[1.0, 1.5]");
+  CHECK(got.at("model.rope.long_factor") == "[2.0, 2.5]");
+  CHECK(got.at("model.rope.original_max_positions") == "64");
+  config["rope_scaling"]["original_max_position_embeddings"] = 16;
+  CHECK(values(read(config, "llama")).at("model.rope.original_max_positions") == "16");
+  config["rope_scaling"].erase("long_factor");
+  CHECK(read(config, "llama").refused.at(0).what ==
+        "rope_scaling.rope_type is longrope, which needs rope_scaling.long_factor");
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"mscale_all_dim", 0.5}};
+  const HfFolderConfig yarn = read(config, "llama");
+  CHECK(yarn.refused.at(0).what ==
+        "rope_scaling.rope_type is yarn, which needs rope_scaling.factor");
+  // Without mscale, transformers computes the attention factor from `factor` alone.
+  CHECK(values(yarn).at("model.rope.mscale") == "0.0");
 }
 
 namespace {
