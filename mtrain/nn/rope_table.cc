@@ -35,6 +35,23 @@ void RopeConfig::bind(Fields& f) {
   f("high_freq_factor", high_freq_factor,
     "scaling=llama3: wavelengths below original_max_positions / high_freq_factor are not scaled")
       .exclusive_min(0);
+  bind_yarn(f);
+  f("short_factor", short_factor,
+    "scaling=longrope: divisors of the frequencies for sequences up to original_max_positions, one "
+    "for each pair of rotated dimensions");
+  f("long_factor", long_factor, "scaling=longrope: the same for longer sequences");
+  f("percent", percent, "fraction of each head's dimensions that are rotated")
+      .exclusive_min(0)
+      .max(1)
+      .renamed_from(
+          {"rotary_percent", "partial_rotary_factor", "rope.partial_rotary_factor", "rotary_pct"});
+  f("interleaved", interleaved,
+    "rotate adjacent dimensions as a pair, instead of dimension i with i + half of the rotated "
+    "ones")
+      .renamed_from({"rotary_interleaved"});
+}
+
+void RopeConfig::bind_yarn(Fields& f) {
   f("beta_fast", beta_fast,
     "scaling=yarn: frequencies with more than this number of rotations within "
     "original_max_positions are not scaled")
@@ -55,19 +72,6 @@ void RopeConfig::bind(Fields& f) {
   f("attention_factor", attention_factor,
     "scaling=yarn and longrope: factor of rotated queries and keys; null: from factor")
       .min(0);
-  f("short_factor", short_factor,
-    "scaling=longrope: divisors of the frequencies for sequences up to original_max_positions, one "
-    "for each pair of rotated dimensions");
-  f("long_factor", long_factor, "scaling=longrope: the same for longer sequences");
-  f("percent", percent, "fraction of each head's dimensions that are rotated")
-      .exclusive_min(0)
-      .max(1)
-      .renamed_from(
-          {"rotary_percent", "partial_rotary_factor", "rope.partial_rotary_factor", "rotary_pct"});
-  f("interleaved", interleaved,
-    "rotate adjacent dimensions as a pair, instead of dimension i with i + half of the rotated "
-    "ones")
-      .renamed_from({"rotary_interleaved"});
 }
 
 int64_t RopeConfig::rotary_dim(int64_t head_dim) const {

@@ -41,6 +41,9 @@ struct MT_API RopeConfig {
   /// Throws Error(config) if the rotated dimensions do not form pairs, or if a list of longrope
   /// does not have one factor for each pair.
   void check(int64_t head_dim) const;
+
+ private:
+  void bind_yarn(Fields& f);
 };
 /// Tables [max_positions, rotary_dim / 2] in float, allocated in `ctx`. `max_positions` is also the
 /// length for which dynamic and longrope choose their frequencies.

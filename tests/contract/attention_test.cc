@@ -28,15 +28,15 @@ struct Angles {
   }
 };
 
-Angles angles_of(int64_t rotary_dim, int64_t positions) {
+Angles angles_of(int64_t rotary_dim, int64_t positions, double factor = 1) {
   Angles a{rotary_dim, positions, {}, {}};
   for (int64_t p = 0; p < positions; ++p)
     for (int64_t i = 0; i < rotary_dim / 2; ++i) {
       double angle =
           static_cast<double>(p) *
           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-      a.cos.push_back(static_cast<double>(static_cast<float>(std::cos(angle))));
-      a.sin.push_back(static_cast<double>(static_cast<float>(std::sin(angle))));
+      a.cos.push_back(static_cast<double>(static_cast<float>(factor * std::cos(angle))));
+      a.sin.push_back(static_cast<double>(static_cast<float>(factor * std::sin(angle))));
     }
   return a;
 }
@@ -58,12 +58,12 @@ std::vector<int32_t> positions_of(int64_t tokens, int64_t count) {
   return positions;
 }
 
-Case rope_case(const RopeRow& row, bool interleaved) {
+Case rope_case(const RopeRow& row, bool interleaved, double factor = 1) {
   Case c{.name = cat("rope ", interleaved ? "interleaved " : "", row.tokens, " tokens, heads ",
                      row.heads.heads, "/", row.heads.groups, " x ", row.heads.head_dim, ", rotary ",
                      row.rotary_dim),
          .out = {row.tokens, row.heads.width()}};
-  Angles angles = angles_of(row.rotary_dim, 150);
+  Angles angles = angles_of(row.rotary_dim, 150, factor);
   std::vector<int32_t> positions = positions_of(row.tokens, 150);
   c.inputs = {{"qkv", c.out, random_values(c.out.numel(), "qkv")}};
   c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
@@ -87,6 +87,7 @@ TEST_CASE("rope: values and gradients") {
   Figures figures("rope");
   for (bool interleaved : {false, true})
     for (const RopeRow& row : kRopeRows) check(rope_case(row, interleaved), figures);
+  check(rope_case({{4, 2, 16}, 33, 8}, false, 1.25), figures);  // an attention factor
 }
 
 TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy otherwise") {
