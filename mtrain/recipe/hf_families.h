@@ -139,8 +139,9 @@ MT_API std::string lacking_part(const HfFamily& family, const Schema* schema);
 
 class MT_API HfFamilies {
  public:
-  /// The families in these folders of plugins. An earlier folder wins. A file with faults is left
-  /// out; find() of its family throws them, and faults() has all.
+  /// The families in these folders of plugins. A file in an earlier folder replaces one of the same
+  /// name, and an earlier plugin all files of later folders. A file with faults is left out; find()
+  /// of its family throws them, and faults() has all.
   static HfFamilies read(const std::vector<fs::path>& plugin_folders);
 
   const std::vector<HfFamily>& all() const { return families_; }
