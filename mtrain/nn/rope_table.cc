@@ -70,6 +70,12 @@ void RopeConfig::bind(Fields& f) {
       .renamed_from({"rotary_interleaved"});
 }
 
+double RopeConfig::softmax_factor() const {
+  if (scaling != "yarn" || mscale_all_dim == 0 || factor <= 1) return 1;
+  const double temperature = 0.1 * mscale_all_dim * std::log(factor) + 1;
+  return temperature * temperature;
+}
+
 int64_t RopeConfig::rotary_dim(int64_t head_dim) const {
   return static_cast<int64_t>(static_cast<double>(head_dim) * percent);
 }

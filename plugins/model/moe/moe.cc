@@ -23,7 +23,7 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
 class MoeDecoder final : public Decoder {
  public:
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context)
-      : MoeDecoder(c, context, std::vector<Moe*>()) {}
+      : MoeDecoder(c.resolved(), context, std::vector<Moe*>()) {}
 
   std::vector<StepFigure> end_step(bool updated) override {
     return end_moe_step(mixtures_, context().scope.parallel(), updated);
@@ -64,7 +64,7 @@ class MoeDecoder final : public Decoder {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("moe", "decoders with experts: Mixtral, Qwen3-MoE") {
+MT_PLUGIN("moe", "decoders with experts: Mixtral, Qwen3-MoE, DeepSeek-V3") {
   using namespace mtrain;
   registry.add<Model, MoeDecoder, MoeDecoderSettings>(
       "moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3");
