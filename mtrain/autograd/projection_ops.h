@@ -17,6 +17,7 @@ struct HeadNormForm {
   Rows rows = Rows::head;
   bool layer = false;  // LayerNorm, not RMSNorm
   float eps = 1e-6f;
+  float offset = 0;  // w + offset in place of w, with `head` and `own_head`
   /// For `all_heads` where the ranks have different heads: `join` sums float [2, T] over them in
   /// place. Collective; called in forward and in backward.
   std::function<void(const Tensor& sums_2T)> join = {};

@@ -98,7 +98,7 @@ bool AttentionVariants::has_rope(int64_t block) const {
   return no_rope_interval == 0 || (block + 1) % no_rope_interval != 0;
 }
 
-std::optional<QkNormOptions> AttentionVariants::norm_options(float eps) const {
+std::optional<QkNormOptions> AttentionVariants::norm_options(float eps, bool zero_centered) const {
   using Rows = HeadNormForm::Rows;
   if (!qk_norm) return std::nullopt;
   return QkNormOptions{.rows = qk_norm_scope == "head"       ? Rows::head
@@ -106,7 +106,8 @@ std::optional<QkNormOptions> AttentionVariants::norm_options(float eps) const {
                                                              : Rows::all_heads,
                        .layer = qk_norm_kind != "rms",
                        .bias = qk_norm_kind == "layer",
-                       .eps = eps};
+                       .eps = eps,
+                       .zero_centered = zero_centered};
 }
 
 void AttentionVariants::check(int64_t blocks) const {

@@ -30,7 +30,7 @@ struct MT_API AttentionVariants {
   /// Whether a block of the model has rotary positions.
   bool has_rope(int64_t block) const;
   /// The norms of queries and keys, if there are any.
-  std::optional<QkNormOptions> norm_options(float eps) const;
+  std::optional<QkNormOptions> norm_options(float eps, bool zero_centered) const;
   /// Throws Error(config) if window_blocks does not have a value for each of the blocks, and for
   /// settings that exclude each other.
   void check(int64_t blocks) const;

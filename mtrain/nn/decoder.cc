@@ -61,7 +61,7 @@ HeadLayout DecoderSettings::head_layout() const {
   return layout_of_heads(hidden_size, heads, kv_heads, head_dim);
 }
 
-AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int64_t block) const {
+AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int64_t index) const {
   AttentionSinks sinks = attention.softmax == "off_by_one"  ? AttentionSinks::zero
                          : attention.softmax == "learnable" ? AttentionSinks::learned
                                                             : AttentionSinks::none;
@@ -69,13 +69,13 @@ AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int6
       .layout = latent ? latent->heads.layout() : head_layout(),
       .bias = attention.has_qkv_bias(),
       .out_bias = attention.has_out_bias(),
-      .qk_norm = attention.norm_options(eps()),
+      .qk_norm = attention.norm_options(eps(), block.norm_zero_centered),
       .clip = static_cast<float>(attention.clip_qkv),
       .gate = attention.output_gate,
       .init_std = std(),
       .out_init_std = out_std(),
-      .rope = attention.has_rope(block) ? &table : nullptr,
-      .window = attention.window_of(block),
+      .rope = attention.has_rope(index) ? &table : nullptr,
+      .window = attention.window_of(index),
       .scale = static_cast<float>(attention.softmax_scale.value_or(latent ? latent_scale() : 0)),
       .cap = static_cast<float>(attention.logit_cap),
       .dropout = static_cast<float>(attention.dropout),

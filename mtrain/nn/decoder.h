@@ -33,8 +33,8 @@ struct MT_API DecoderSettings {
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
-  /// The attention of a block. `rope` must outlive the layer.
-  AttentionOptions attention_options(const RopeTable& rope, int64_t block) const;
+  /// The attention of block `index`. `rope` must outlive the layer.
+  AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
   /// The factor of the attention logits with latent attention: 1 / sqrt(query width), times that of
   /// yarn.
   double latent_scale() const;

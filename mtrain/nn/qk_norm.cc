@@ -7,7 +7,10 @@ using Rows = HeadNormForm::Rows;
 
 HeadNormForm form_of(const HeadLayout& whole, const HeadShard& heads, const QkNormOptions& options,
                      const Axis* tp) {
-  HeadNormForm form{.rows = options.rows, .layer = options.layer, .eps = options.eps};
+  HeadNormForm form{.rows = options.rows,
+                    .layer = options.layer,
+                    .eps = options.eps,
+                    .offset = options.zero_centered ? 1.0f : 0.0f};
   if (options.rows != Rows::all_heads || !active_axis(tp)) return form;
   form.whole = whole;
   form.counts_keys = heads.keys.front().is_primary;
@@ -41,7 +44,8 @@ QkNorm::Weights QkNorm::add(const Scope& scope, bool keys, const HeadShard& shar
     dims = {{"heads", heads, in_units(pieces, e)}, {"head_dim", e}};
   if (options.rows == Rows::all_heads) dims = {{"heads", heads * e, pieces}};
   Weights weights{
-      &scope.param("weight", dims, Init::ones(), false, ParamRole::norm),
+      &scope.param("weight", dims, options.zero_centered ? Init::zeros() : Init::ones(), false,
+                   ParamRole::norm),
       options.bias ? &scope.param("bias", dims, Init::zeros(), false, ParamRole::norm) : nullptr};
   for (Parameter* p : {weights.weight, weights.bias}) {
     if (!p) continue;
@@ -64,6 +68,10 @@ QkNorm::QkNorm(const Scope& scope, const HeadLayout& whole, const HeadShard& hea
                 "a LayerNorm over all heads of a token is not supported",
                 "normalize each head (attention.qk_norm_scope=head), or use RMSNorm "
                 "(attention.qk_norm_kind=rms)");
+  MT_USER_CHECK(options.rows != Rows::all_heads || !options.zero_centered, ErrorClass::config,
+                "a norm over all heads of a token with the factor 1 + weight is not supported",
+                "normalize each head (attention.qk_norm_scope=head), or leave out "
+                "model.norm_zero_centered");
 }
 
 Tensor QkNorm::operator()(Tensor&& qkv) const {

@@ -12,6 +12,7 @@ struct QkNormOptions {
   HeadNormForm::Rows rows = HeadNormForm::Rows::head;
   bool layer = false, bias = false;  // LayerNorm, not RMSNorm; with a bias
   float eps = 1e-6f;
+  bool zero_centered = false;  // the factor is 1 + weight. REQUIRES: not Rows::all_heads
 };
 
 class MT_API QkNorm {

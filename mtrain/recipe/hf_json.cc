@@ -19,9 +19,15 @@ Node scalar(const Json& value) {
 }  // namespace
 
 Json parse(const std::string& config_json, const std::string& file_name) {
+  constexpr int kDeepest = 64;  // deeper values are attacks on whoever walks through them
   Json config;
   try {
-    config = Json::parse(config_json);
+    config = Json::parse(config_json, [&](int depth, Json::parse_event_t, Json&) {
+      MT_USER_CHECK(depth <= kDeepest, ErrorClass::checkpoint,
+                    cat(file_name, " is nested more than ", kDeepest, " levels deep"),
+                    "no model's file is: get it from elsewhere");
+      return true;
+    });
   } catch (const Json::exception& e) {
     throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
                 "the file is damaged: fetch it again");

@@ -38,7 +38,7 @@ Json setting_json(const HfModel& model, const std::string& path) {
 }
 
 Json parse_source(const std::string& text) {
-  return text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+  return text.empty() ? Json::object() : parse(text, "config.json");
 }
 
 class Writer {
@@ -197,9 +197,7 @@ std::string hf_generation_text(const std::string& config_json) {
 
 std::string hf_config_with_dtype(const std::string& config_json, const std::string& file_name,
                                  DType dtype) {
-  Json config = parse_source(config_json);
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " is not a JSON object"),
-                "the file is damaged: fetch it again");
+  Json config = parse(config_json, file_name);
   const bool newer = config.contains("dtype");
   config[newer ? "dtype" : "torch_dtype"] = torch_name(dtype);
   if (newer && config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);

@@ -33,6 +33,7 @@ struct HeadNormArgs {
   DType dtype;
   const float* sums = nullptr;  // [tokens], `whole`: the sums of squares of all elements of a row,
   int64_t width = 0;            // `width` of them, if these heads are only a part of it
+  float offset = 0;             // w + offset in place of w. REQUIRES with `whole`: 0
 };
 struct HeadNormBackwardArgs {
   HeadsView dx;      // dy on input, in place
@@ -47,6 +48,7 @@ struct HeadNormBackwardArgs {
   DType dtype;
   const float* sums = nullptr;  // [tokens], `whole`: the sums of dy*w*x over all elements of a row
   int64_t width = 0;
+  float offset = 0;
 };
 /// out[t] = the sum over all heads of a token of x², or of x*w*kept.
 struct HeadSumsArgs {

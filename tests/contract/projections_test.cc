@@ -21,6 +21,7 @@ struct NormRow {
   Rows rows;
   bool layer = false, bias = false;
   bool joined = false;  // the heads are half of those that are normalized together
+  float offset = 0;     // added to the weights
 };
 
 HeadLayout layout_of(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
@@ -91,7 +92,8 @@ struct Part {
 void normalize(const Part& part, const Values& x, const Values& w, const Values& b, Values& qkv) {
   const Values unit = part.unit(part.taken(x));
   for (size_t i = 0; i < unit.size(); ++i)
-    qkv[part.places[i]] = unit[i] * w[i % w.size()] + (b.empty() ? 0 : b[i % w.size()]);
+    qkv[part.places[i]] =
+        unit[i] * (w[i % w.size()] + part.row.offset) + (b.empty() ? 0 : b[i % w.size()]);
 }
 
 /// Writes the gradient of the part over that of qkv, and appends those of its weights.
@@ -102,7 +104,7 @@ void differentiate(const Part& part, const Values& dy, const Values& x, const Va
   for (size_t i = 0; i < unit.size(); ++i) {
     dw[i % w.size()] += d_own[i] * unit[i];
     db[i % w.size()] += d_own[i];
-    d_unit[i] *= w[i % w.size()];
+    d_unit[i] *= w[i % w.size()] + part.row.offset;
   }
   const Values dx = part.unit_backward(d_unit, own);
   for (size_t i = 0; i < dx.size(); ++i) grads[0][part.places[i]] = dx[i];
@@ -111,7 +113,7 @@ void differentiate(const Part& part, const Values& dy, const Values& x, const Va
 }
 
 HeadNormForm form_of(const NormRow& row) {
-  HeadNormForm form{.rows = row.rows, .layer = row.layer, .eps = kEps};
+  HeadNormForm form{.rows = row.rows, .layer = row.layer, .eps = kEps, .offset = row.offset};
   if (!row.joined) return form;
   form.whole = {row.heads.heads * 2, row.heads.groups * 2, row.heads.head_dim};
   form.join = [](const Tensor& sums) {  // another rank has the same values
@@ -126,8 +128,9 @@ HeadNormForm form_of(const NormRow& row) {
 std::string name_of(const NormRow& row) {
   const char* kRows[] = {"head", "own_head", "all_heads"};
   return cat("head_norm ", kRows[static_cast<int>(row.rows)], row.layer ? " layer" : " rms",
-             row.bias ? " + bias" : "", row.joined ? " joined" : "", ", ", row.tokens, " tokens, ",
-             row.heads.heads, "/", row.heads.groups, " x ", row.heads.head_dim);
+             row.bias ? " + bias" : "", row.offset > 0 ? " + offset" : "",
+             row.joined ? " joined" : "", ", ", row.tokens, " tokens, ", row.heads.heads, "/",
+             row.heads.groups, " x ", row.heads.head_dim);
 }
 
 Case norm_case(const NormRow& row) {
@@ -176,6 +179,7 @@ TEST_CASE("head_norm: values and gradients") {
       check(norm_case({heads, tokens, rows}), figures);
       check(norm_case({heads, tokens, rows, true}), figures);
       check(norm_case({heads, tokens, rows, true, true}), figures);
+      check(norm_case({heads, tokens, rows, false, false, false, 1}), figures);
     }
     check(norm_case({heads, tokens, Rows::all_heads}), figures);
     check(norm_case({heads, tokens, Rows::all_heads, false, false, true}), figures);

@@ -167,6 +167,12 @@ TEST_CASE("one setting in two places of config.json has one value") {
         top);
 }
 
+TEST_CASE("a config.json that is nested very deep is refused") {
+  const std::string deep(100000, '[');
+  CHECK_THROWS_WITH_AS(model_plugin("{\"a\": " + deep + "}"), doctest::Contains("levels deep"),
+                       Error);
+}
+
 TEST_CASE("model_type and architectures of two families are refused with both names") {
   Json config = tiny("llama_tiny");
   config["architectures"] = {"MistralForCausalLM"};

@@ -35,7 +35,13 @@ Built read_settings(const std::string& text, const std::string& file, const HfFa
                   .schema_of = model_schemas(catalog),
                   .seq_length = built.max_positions,
                   .ignored = {"vocab_size"}};
-  for (auto& setting : read_hf_config(text, file, target).settings)
+  const HfFolderConfig read = read_hf_config(text, file, target);
+  std::string refused;
+  for (const HfRefusal& refusal : read.refused) refused += cat("\n  ", refusal.what);
+  if (!refused.empty())
+    throw Error(ErrorClass::config, cat(file, " is refused:", refused),
+                "the family's file says what is read");
+  for (auto& setting : read.settings)
     built.section.set(setting.path.substr(std::string("model.").size()), setting.value);
   return built;
 }

@@ -136,6 +136,14 @@ Tensor in_rows(const Tensor& w, int64_t rows) {
   return embedding(in_float(w).view({1, w.numel()}), w.context().zeros({rows}, DType::i32));
 }
 
+/// The weight of a norm, y * (w + offset). An undefined w is 0.
+Tensor weighted(const Tensor& y, const Tensor& w, float offset) {
+  Tensor from_w = w.defined() ? mul(y, in_rows(w, y.size(0))) : Tensor();
+  if (offset == 0) return from_w;
+  Tensor from_offset = offset == 1 ? y : scale(y, offset);
+  return w.defined() ? add(from_w, from_offset) : from_offset;
+}
+
 /// Heads first … first + heads of each group of a fused projection.
 struct HeadRange {
   HeadLayout layout;
@@ -227,21 +235,14 @@ Tensor norm_of_heads(const Tensor& x, const HeadNormForm& form, const Tensor& w,
     Tensor rows = x.view({tokens * (cols / head_dim), head_dim}), ones;
     if (!shared) ctx.fill(ones = ctx.empty({head_dim}, DType::f32), 1);
     const Tensor& weight = shared ? w : ones;
-    rows = form.layer ? plain::layer_norm(rows, weight, shared ? b : Tensor(), form.eps, 0)
-                      : plain::rms_norm(rows, weight, form.eps, 0);
+    rows = form.layer ? plain::layer_norm(rows, weight, shared ? b : Tensor(), form.eps,
+                                          shared ? form.offset : 0)
+                      : plain::rms_norm(rows, weight, form.eps, shared ? form.offset : 0);
     if (shared) return rows.view({tokens, cols});
     y = rows.view({tokens, cols});
   }
-  y = mul(y, in_rows(w, tokens));
+  y = weighted(y, w, form.offset);
   return b.defined() ? add(y, in_rows(b, tokens)) : y;
-}
-
-/// The weight of a norm, y * (w + offset). An undefined w is 0.
-Tensor weighted(const Tensor& y, const Tensor& w, float offset) {
-  Tensor from_w = w.defined() ? mul(y, in_rows(w, y.size(0))) : Tensor();
-  if (offset == 0) return from_w;
-  Tensor from_offset = offset == 1 ? y : scale(y, offset);
-  return w.defined() ? add(from_w, from_offset) : from_offset;
 }
 
 }  // namespace

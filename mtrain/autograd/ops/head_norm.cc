@@ -102,7 +102,8 @@ struct HeadNorm {  // y = norm(x) of queries and keys, y = x of values
                                            .eps = form.eps,
                                            .dtype = x.dtype(),
                                            .sums = sums_of(sums, part),
-                                           .width = width(part)});
+                                           .width = width(part),
+                                           .offset = form.offset});
   }
   static Tensor writable(ExecutionContext& ctx, const Tensor& x, bool exclusive) {
     if (exclusive) return x.detach();
@@ -143,7 +144,8 @@ struct HeadNorm {  // y = norm(x) of queries and keys, y = x of values
                                                     .accumulate_db = db.accumulate,
                                                     .dtype = dx.dtype(),
                                                     .sums = sums_of(sums, part),
-                                                    .width = width(part)});
+                                                    .width = width(part),
+                                                    .offset = form.offset});
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<5>& g) {
     Tensor dx = writable(ctx, dy, dy.unique());

@@ -4,6 +4,7 @@
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/row_blocks.h"
 #include "mtrain/kernel/layer_norm.h"
+#include "mtrain/kernel/norm_weight.h"
 #include "mtrain/kernel/piece_norm.h"
 #include "mtrain/kernel/rms_norm.h"
 
@@ -44,7 +45,7 @@ void norm_heads(const HeadNormArgs& a, int64_t t) {
   const int64_t e = a.head_dim, first = t * a.groups * a.heads;
   each_head<T>(a.x, a, t, [&](T* x, int64_t n) {
     const int64_t row = first + n, own = a.own_weights ? n * e : 0;
-    const T* w = static_cast<const T*>(a.w) + own;
+    const OffsetWeight<T> w{static_cast<const T*>(a.w) + own, a.offset};
     if (a.kept) {
       T* kept = static_cast<T*>(a.kept) + row * e;
       SerialTeam{}.each(e, [&](int64_t i) { kept[i] = x[i]; });
@@ -75,7 +76,8 @@ void norm_heads_backward(const HeadNormBackwardArgs& a, int64_t t, float* dw, fl
   SerialTeam team;
   each_head<T>(a.dx, a, t, [&](T* dy, int64_t n) {
     const int64_t row = first + n, own = a.own_weights ? n * e : 0;
-    const T *x = static_cast<const T*>(a.kept) + row * e, *w = static_cast<const T*>(a.w) + own;
+    const T* x = static_cast<const T*>(a.kept) + row * e;
+    const OffsetWeight<T> w{static_cast<const T*>(a.w) + own, a.offset};
     if (db) team.each(e, [&](int64_t i) { db[own + i] += to_float(dy[i]); });
     if (!a.mean) {
       if (dw) rms_norm_row_dw(team, dy, x, a.rstd[row], dw + own, e);

@@ -4,6 +4,7 @@
 
 #include "column_sums.cuh"
 #include "mtrain/kernel/layer_norm.h"
+#include "mtrain/kernel/norm_weight.h"
 #include "mtrain/kernel/piece_norm.h"
 #include "mtrain/kernel/rms_norm.h"
 #include "rows.cuh"
@@ -43,7 +44,7 @@ struct Forward {
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
     int64_t at = weights_of(a, row);
-    const T* w = static_cast<const T*>(a.w) + at;
+    const OffsetWeight<T> w{static_cast<const T*>(a.w) + at, a.offset};
     if (a.kept) {
       T* kept = static_cast<T*>(a.kept) + row * a.head_dim;
       team.each(a.head_dim, [&](int64_t i) { kept[i] = in[0][i]; });
@@ -64,7 +65,7 @@ struct Backward {
   __device__ T* out(int64_t row) const { return head_at<T>(a.dx, a, row); }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
-    const T* w = static_cast<const T*>(a.w) + weights_of(a, row);
+    const OffsetWeight<T> w{static_cast<const T*>(a.w) + weights_of(a, row), a.offset};
     if (!a.mean)
       return rms_norm_row_backward(team, in[0], in[1], w, a.rstd[row], out, a.head_dim, false);
     layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.head_dim,

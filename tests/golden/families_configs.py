@@ -1,0 +1,110 @@
+"""The models that families_compare.py compares: for each model_type a config class of transformers and configurations of it.
+
+To add a family, add an entry to FAMILIES: the names of the classes, the arguments of the config class that all its configurations
+have, and one dictionary for each configuration with what differs. Sizes come from DECODER or ENCODER unless the entry has others.
+Choose sizes that tell parts apart: head_dim other than hidden_size / heads, one, several and as many key/value heads as heads,
+windows shorter than 32 tokens, every kind of rotary scaling, each switch of the family in both positions.
+"""
+
+from dataclasses import dataclass, field
+
+VOCAB = 271  # more than the bytes, so that the byte tokenizer fits; no multiple of anything
+
+DECODER = dict(
+    vocab_size=VOCAB, hidden_size=24, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=64, initializer_range=0.08, attention_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+)
+ENCODER = dict(
+    vocab_size=VOCAB, hidden_size=24, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=64, initializer_range=0.08, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    pad_token_id=0,
+)
+
+
+@dataclass
+class Family:
+    config: str  # a class of transformers
+    model: str  # the class whose logits are compared
+    base: dict  # arguments of all configurations
+    variants: dict  # name: arguments of one configuration
+    sizes: dict = field(default_factory=lambda: DECODER)
+    task: str = "next"  # or "masked": some tokens are targets, and no attention is causal
+    no_decay: str = r"_norm\.weight$"  # parameters of two dimensions without weight decay: weights of norms, biases
+    std: float = 0.25  # of matrices
+    bounds: dict = field(default_factory=dict)  # where the common ones of families_compare.py do not hold; say why
+
+
+def rope(kind="default", theta=10000.0, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
+
+
+# Original lengths shorter than the batch's 32 tokens, so that scaling has an effect on every frequency.
+LLAMA3 = rope("llama3", 5000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+LINEAR = rope("linear", 5000.0, factor=2.5)
+DYNAMIC = rope("dynamic", 5000.0, factor=2.0)
+YARN = rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16)
+YARN_FULL = rope(
+    "yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=2.0, mscale=0.7,
+    mscale_all_dim=0.4, truncate=False,
+)
+YARN_FACTOR = rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, attention_factor=1.3)
+
+WIDE = dict(head_dim=10)  # wider than hidden_size / heads
+ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
+
+FAMILIES = {
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
+        "plain": dict(tie_word_embeddings=False, rms_norm_eps=1e-5),
+        "tied, wide heads, one kv head": dict(tie_word_embeddings=True, **WIDE, **ONE_KV, **rope(theta=500000.0)),
+        "biases, all kv heads": dict(attention_bias=True, mlp_bias=True, **ALL_KV),
+        "attention biases, gelu": dict(attention_bias=True, hidden_act="gelu"),
+        "MLP biases, gelu_new": dict(mlp_bias=True, hidden_act="gelu_new"),
+        "llama3": dict(**LLAMA3, **WIDE),
+        "linear": LINEAR,
+        "dynamic": dict(**DYNAMIC, max_position_embeddings=20),
+        "yarn": dict(**YARN, **WIDE),
+        "yarn, all its keys": dict(**YARN_FULL, **WIDE),
+        "yarn, attention factor": YARN_FACTOR,
+    }),
+    "mistral": Family("MistralConfig", "MistralForCausalLM", {}, {
+        "window": dict(sliding_window=7),
+        "no window, wide heads, one kv head": dict(sliding_window=None, **WIDE, **ONE_KV),
+        "window, tied, all kv heads, yarn": dict(sliding_window=5, tie_word_embeddings=True, **ALL_KV, **YARN),
+        "llama3": dict(sliding_window=12, rms_norm_eps=1e-5, **LLAMA3, **WIDE),
+    }),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", dict(num_hidden_layers=3), {
+        "plain": dict(use_sliding_window=False, rms_norm_eps=1e-5),
+        "tied, one kv head, yarn": dict(tie_word_embeddings=True, **ONE_KV, **YARN),
+        "all kv heads, linear": dict(**ALL_KV, **LINEAR),
+        "windows of the last blocks": dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+        "windows of all blocks": dict(use_sliding_window=True, sliding_window=6, max_window_layers=0),
+        "wide heads": WIDE,
+    }),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", dict(num_hidden_layers=3, head_dim=10), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "tied, one kv head, yarn": dict(tie_word_embeddings=True, **ONE_KV, **YARN),
+        "all kv heads, biases": dict(attention_bias=True, **ALL_KV),
+        "windows of the last blocks": dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+    }),
+    "mixtral": Family(
+        "MixtralConfig", "MixtralForCausalLM", dict(num_local_experts=5, router_aux_loss_coef=0.0), {
+            "plain": dict(rms_norm_eps=1e-6),
+            "three of five experts, wide heads, one kv head": dict(num_experts_per_tok=3, **WIDE, **ONE_KV),
+            "one expert, window, all kv heads": dict(num_experts_per_tok=1, sliding_window=7, **ALL_KV),
+            "tied, yarn": dict(tie_word_embeddings=True, **YARN),
+        }),
+    "gpt2": Family(
+        "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
+            "plain": {},
+            "narrow MLP, gelu": dict(n_inner=20, activation_function="gelu", layer_norm_epsilon=1e-3),
+            "untied": dict(tie_word_embeddings=False),
+            "other names of gelu_new": dict(activation_function="gelu_pytorch_tanh"),
+        },
+        sizes=dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0,
+                   initializer_range=0.08)),
+    "bert": Family("BertConfig", "BertForMaskedLM", {}, {
+        "plain": {},
+        "gelu_new, one segment": dict(hidden_act="gelu_new", type_vocab_size=1, layer_norm_eps=1e-5),
+        "untied": dict(tie_word_embeddings=False),
+    }, sizes=ENCODER, task="masked"),
+}
