@@ -114,7 +114,7 @@ class CheckpointTensors final : public HfTensorReader {
               values[static_cast<size_t>(row * place.width + c)];
       values = std::move(turned);
     }
-    return as_type(values, options_.dtype, specs_[i].name);
+    return as_type(values, specs_[i].dtype, specs_[i].name);
   }
 
  private:
@@ -139,7 +139,8 @@ class CheckpointTensors final : public HfTensorReader {
       }
       if (shapes.size() < tensor.parameters.size()) continue;
       placements_.push_back(hf_placement(tensor, heads_, shapes));
-      specs_.push_back({tensor.name, options_.dtype, placements_.back().shape});
+      specs_.push_back({tensor.name, tensor.rule->buffer ? DType::f32 : options_.dtype,
+                        placements_.back().shape});
       tensors_.push_back(std::move(tensor));
     }
     for (const auto& [name, shape] : stored_)
