@@ -9,75 +9,13 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
+#include "mtrain/recipe/hf_flat_keys.h"
 #include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
 namespace {
 
 using namespace hf;
-
-/// A key of config.json.
-struct Key {
-  std::string path;  // the path in config.json: "rope_scaling.factor"
-  Json value;
-  bool omitted = false;  // not in config.json: the value is the config class's default
-};
-
-/// The keys of config.json that are not null, by their names in the family.
-struct FlatKeys {
-  std::map<std::string, Key> keys;
-  std::map<std::string, std::string> names;  // by path: also of keys that another one replaces
-  std::set<std::string> dropped;  // paths of keys that are not used, since they are ignored
-  std::vector<std::pair<Key, Key>> clashes;  // keys for the same setting with different values
-};
-
-/// The family's name of a key: that of its rule, which may have further names.
-std::string name_of(const HfFamily* family, const std::string& key) {
-  const HfKey* rule = family ? family->key(key) : nullptr;
-  return rule ? rule->name : key;
-}
-
-const HfObject* object_of(const HfFamily* family, const std::string& key) {
-  if (!family) return nullptr;
-  for (const HfObject& object : family->objects)
-    if (std::find(object.read.begin(), object.read.end(), key) != object.read.end()) return &object;
-  return nullptr;
-}
-
-/// The keys by their names in the family. If two keys of one name differ, one in `ignored` is not
-/// used.
-FlatKeys flatten(const Json& config, const HfFamily* family,
-                 const std::vector<std::string>& ignored) {
-  FlatKeys flat;
-  auto add = [&](const std::string& key_name, Key key) {
-    const std::string name = name_of(family, key_name);
-    flat.names.emplace(key.path, name);
-    auto [there, added] = flat.keys.emplace(name, key);
-    if (added || there->second.value == key.value) return;
-    auto is_ignored = [&](const Key& k) {
-      return std::find(ignored.begin(), ignored.end(), k.path) != ignored.end();
-    };
-    if (is_ignored(key)) {
-      flat.dropped.insert(key.path);
-    } else if (is_ignored(there->second)) {
-      flat.dropped.insert(there->second.path);
-      there->second = std::move(key);
-    } else {
-      flat.clashes.emplace_back(there->second, std::move(key));
-    }
-  };
-  for (const auto& [key, value] : config.items()) {
-    if (value.is_null()) continue;
-    const HfObject* object = value.is_object() ? object_of(family, key) : nullptr;
-    if (!object) {
-      add(key, {key, value});
-      continue;
-    }
-    for (const auto& [inner, nested] : value.items())
-      if (!nested.is_null()) add(cat(object->name, ".", inner), {cat(key, ".", inner), nested});
-  }
-  return flat;
-}
 
 /// The name of the folder's model, for messages.
 std::string kind_of(const Json& config) {
@@ -94,6 +32,8 @@ std::string family_conflict(const Json& config, const HfFamilies& families) {
   return cat("model_type ", printable(type, 80), " and architectures ", architecture,
              " disagree: ", architecture, " belongs to model_type ", named->model_type);
 }
+
+constexpr int64_t kMostBlocks = 65536;  // a list is made for no more
 
 constexpr const char* kCorrectOne =
     "in config.json, correct the one that does not describe the weights";
@@ -192,10 +132,20 @@ class Reader {
         rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
     if (rule && rule->rule != HfKeyRule::setting)
       apply(*rule, field, key);
-    else if (field && key.value.is_primitive())
+    else if (field && fits(*field, key.value))
       set(*field, *rule, key, rule->training);
     else if (!ignored(key.path))
       refuse(key, "the model plugin has no equivalent setting");
+  }
+
+  /// Whether the value is a single one, or a list for a setting that is a list.
+  static bool fits(const FieldSpec& field, const Json& value) {
+    const bool list = field.type == FieldType::number_list ||
+                      field.type == FieldType::integer_list || field.type == FieldType::string_list;
+    return value.is_primitive() || (list && value.is_array() &&
+                                    std::all_of(value.begin(), value.end(), [](const Json& item) {
+                                      return item.is_primitive() && !item.is_null();
+                                    }));
   }
 
   /// The path at which messages show a key that config.json omits.
@@ -215,7 +165,12 @@ class Reader {
   }
 
   Json default_value(const HfValue& value) const {
-    return value.key.empty() ? to_json(value.value) : value_of(value.key);
+    if (value.key.empty()) return to_json(value.value);
+    Json of = value_of(value.key);
+    if (value.over.empty() || !of.is_number()) return of;
+    const Json over = value_of(value.over);
+    if (!over.is_number() || over == 0) return nullptr;
+    return of.get<double>() / over.get<double>();
   }
 
   /// The value of a key in config.json, or its default; null if there is neither.
@@ -225,19 +180,19 @@ class Reader {
     return key && key->omitted ? default_value(*key->omitted) : Json();
   }
 
-  /// Keys that config.json must have where another one has a certain value, since transformers has
-  /// no defaults for them.
+  /// Keys without a default that config.json must have where another one has a certain value.
   void require_keys() {
     if (!family_) return;
     for (const HfKey& key : family_->keys) {
-      if (!key.required || flat_.keys.contains(key.name)) continue;
-      const auto& [path, value] = *key.required;
+      if (!key.required || key.omitted || flat_.keys.contains(key.name)) continue;
+      const auto& [path, values] = *key.required;
       const auto given = set_.find(path);
       const auto setting =
           std::find_if(out_.settings.begin(), out_.settings.end(),
                        [&](const HfSetting& s) { return s.path == cat("model.", path); });
       if (given == set_.end() || setting == out_.settings.end() ||
-          !setting->value.same_value(value))
+          std::none_of(values.begin(), values.end(),
+                       [&](const Node& value) { return setting->value.same_value(value); }))
         continue;
       const std::string& decides = given->second.path;
       const size_t dot = decides.find('.'), own = key.name.find('.');
@@ -377,7 +332,7 @@ class Reader {
         take_window(rule, field, key);
         break;
       case HfKeyRule::layer_types:
-        check_layer_types(field, key);
+        take_layer_types(rule, field, key);
         break;
       case HfKeyRule::harmless:
       case HfKeyRule::setting:
@@ -392,7 +347,7 @@ class Reader {
                        [&](const Json& type) { return type == kind; });
   }
 
-  void check_layer_types(const FieldSpec* field, const Key& key) {
+  void take_layer_types(const HfKey& rule, const FieldSpec* field, const Key& key) {
     const bool known = key.value.is_array() &&
                        std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
                          return type == "full_attention" || type == "sliding_attention";
@@ -400,15 +355,44 @@ class Reader {
     if (!known)
       return refuse(key, "the model plugin supports only attention to all earlier tokens");
     const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
-    if (mixed && is_built(field, 1)) refuse(key, "the model plugin has one window for all blocks");
+    if (!mixed || !is_built(field, 1)) return;
+    Json blocks = Json::array();
+    for (const Json& type : key.value) blocks.push_back(type == "sliding_attention" ? 1 : 0);
+    if (!set_blocks(rule, key, std::move(blocks)))
+      refuse(key, "the model plugin has one window for all blocks");
+  }
+
+  /// Sets which blocks have the window, if there is a setting for it.
+  bool set_blocks(const HfKey& rule, const Key& key, Json blocks) {
+    const FieldSpec* field = rule.blocks.empty() ? nullptr : field_of(rule.blocks, target_.schemas);
+    if (field) set(*field, rule, {key.path, std::move(blocks), key.omitted}, false);
+    return field != nullptr;
+  }
+
+  /// Where layer_types does not say it, a key says how many blocks at the start have no window.
+  void take_first_block(const HfKey& rule) {
+    if (rule.from_block.empty() || config_.contains("layer_types")) return;
+    const auto layers = std::find_if(family_->keys.begin(), family_->keys.end(),
+                                     [](const HfKey& key) { return key.setting == "layers"; });
+    const Json from = value_of(rule.from_block),
+               count = layers == family_->keys.end() ? Json() : value_of(layers->name);
+    if (!from.is_number_integer() || !count.is_number_integer() || from == 0) return;
+    Json blocks = Json::array();
+    for (int64_t i = 0; i < std::min<int64_t>(count.get<int64_t>(), kMostBlocks); ++i)
+      blocks.push_back(i >= from.get<int64_t>() ? 1 : 0);
+    set_blocks(rule, {rule.from_block, from}, std::move(blocks));
   }
 
   /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
   /// longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
     if (layer_types_are("full_attention") || key.value == false) return;
+    if (!rule.enabled_by.empty() && value_of(rule.enabled_by) != true) return;
     const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
-    if (number && is_built(field, key.value)) return set(*field, rule, key, false);
+    if (number && is_built(field, key.value)) {
+      set(*field, rule, key, false);
+      return take_first_block(rule);
+    }
     if (number && key.value.get<int64_t>() >= target_.seq_length) return;
     refuse(key,
            cat("the model plugin ", target_.plugin,

@@ -31,13 +31,13 @@ enum class HfKeyRule : uint8_t {
                // the key `same_as`
   window,      // an attention window: `setting` if it is built, else accepted if no sequence is
                // longer
-  layer_types  // the kind of attention of each block, a list of names
+  layer_types  // the kind of attention of each block, a list of names: `blocks` if it differs
 };
 
-/// A value: of its own, or that of another key.
+/// A value: of its own, or that of another key, which may be divided by that of a third one.
 struct HfValue {
   Node value;
-  std::string key;  // not empty: the value of this key
+  std::string key, over = {};  // not empty: the value of this key
 };
 
 struct HfKey {
@@ -54,8 +54,12 @@ struct HfKey {
   /// The default of the config class of transformers, and the value that a null stands for. Absent:
   /// none, and the same as an omitted key.
   std::optional<HfValue> omitted, null;
-  /// The key is needed, and written, if this setting has this value.
-  std::optional<std::pair<std::string, Node>> required;
+  /// The key is written, and without a default needed, if this setting has one of these values.
+  std::optional<std::pair<std::string, std::vector<Node>>> required;
+  std::string blocks;  // window, layer_types: the setting that says which blocks have the window
+  std::string enabled_by;  // window: the key that must be true, or there is no window
+  std::string from_block;  // window: the key that says how many blocks before have none, if no list
+                           // of layer types does
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value

@@ -155,6 +155,14 @@ class FamilyReader {
     fault(node.loc(), "wanted one setting and its value, {rope.scaling: llama3}");
     return std::nullopt;
   }
+  /// A setting, and a value or a list of values.
+  std::optional<std::pair<std::string, std::vector<Node>>> alternatives(const Node& node) {
+    if (!node.is_map() || node.size() != 1 || !node.entries()[0].value.is_list()) {
+      auto one = condition(node);
+      return one ? std::optional(std::pair{one->first, std::vector{one->second}}) : std::nullopt;
+    }
+    return std::pair{node.entries()[0].key, node.entries()[0].value.items()};
+  }
   HfConditions conditions(const Node& node) {
     HfConditions out;
     if (!node.is_map())
@@ -180,9 +188,10 @@ class FamilyReader {
   HfValue value_of(const Node& node) {
     if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
     const std::string& text = node.as_text();
-    if (node.is(NodeKind::string) && !node.quoted() && text.starts_with('='))
-      return {Node(), text.substr(1)};
-    return {node, ""};
+    if (!node.is(NodeKind::string) || node.quoted() || !text.starts_with('=')) return {node, ""};
+    const size_t slash = text.find('/');
+    if (slash == std::string::npos) return {Node(), text.substr(1)};
+    return {Node(), text.substr(1, slash - 1), text.substr(slash + 1)};
   }
 
   void read_key(const Node::Entry& entry) {
@@ -251,7 +260,13 @@ class FamilyReader {
     else if (word == "training" && rule == "setting")
       key.training = flag(value);
     else if (word == "required" && rule == "setting")
-      key.required = condition(value);
+      key.required = alternatives(value);
+    else if (word == "blocks" && (rule == "window" || rule == "layer_types"))
+      key.blocks = text(value);
+    else if (word == "if" && rule == "window")
+      key.enabled_by = text(value);
+    else if (word == "from" && rule == "window")
+      key.from_block = text(value);
     else if (word == "values" && rule == "setting")
       read_values(key, value);
     else if (word == "omit" && setting)
@@ -400,9 +415,10 @@ class FamilyReader {
     auto is_key = [&](const std::string& name) { return name.empty() || family_.key(name); };
     for (const HfKey& key : family_.keys) {
       for (const auto* value : {&key.omitted, &key.null})
-        if (*value && !is_key((*value)->key))
-          fault(key.where, cat(key.name, " has the value of ", (*value)->key, ", which is no key"));
-      for (const std::string& name : {key.zero_key, key.same_as})
+        for (const std::string& name : {*value ? (*value)->key : "", *value ? (*value)->over : ""})
+          if (!is_key(name))
+            fault(key.where, cat(key.name, " has the value of ", name, ", which is no key"));
+      for (const std::string& name : {key.zero_key, key.same_as, key.enabled_by, key.from_block})
         if (!is_key(name))
           fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
       for (const std::string& other : key.also)

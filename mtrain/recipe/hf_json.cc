@@ -42,7 +42,10 @@ Node to_node(const Json& value, FieldType type) {
       type != FieldType::string_list)
     return scalar(value);
   Node out = Node::list();
-  out.push(scalar(value));
+  if (value.is_array())
+    for (const Json& item : value) out.push(scalar(item));
+  else
+    out.push(scalar(value));
   return out;
 }
 
@@ -63,8 +66,11 @@ Json to_json(const Node& node) {
       return node.as_double();
     case NodeKind::string:
       return node.as_text();
-    case NodeKind::list:
-      return Json::array();
+    case NodeKind::list: {
+      Json out = Json::array();
+      for (const Node& item : node.items()) out.push_back(to_json(item));
+      return out;
+    }
     case NodeKind::map:
       return Json::object();
     case NodeKind::null:

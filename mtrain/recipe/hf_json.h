@@ -13,9 +13,9 @@ using Json = nlohmann::json;
 
 /// Throws Error(checkpoint) if the text is not a JSON object.
 Json parse(const std::string& config_json, const std::string& file_name);
-/// A scalar; a single value for a list setting becomes a list of one item.
+/// A scalar; a list for a list setting, of which a single value becomes the one item.
 Node to_node(const Json& value, FieldType type);
-/// A scalar; an empty list or map.
+/// A scalar, a list of them, or an empty map.
 Json to_json(const Node& node);
 std::string shown(const Json& value);
 /// The text at a key; empty if there is none.

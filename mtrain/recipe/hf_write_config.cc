@@ -79,8 +79,7 @@ class Writer {
 
   void add(const HfKey& key) {
     if (key.write_nothing) return;
-    if (key.required && brief(model_.value(key.required->first)) != brief(key.required->second))
-      return;
+    if (key.required && !is_one_of(model_.value(key.required->first), key.required->second)) return;
     switch (key.rule) {
       case HfKeyRule::setting:
         if (auto value = value_of(key)) put(key.name, std::move(*value));
@@ -95,7 +94,7 @@ class Writer {
         add_window(key);
         break;
       case HfKeyRule::layer_types:
-        if (source_.contains(key.name)) out_[key.name] = source_[key.name];
+        add_layer_types(key);
         break;
       case HfKeyRule::harmless:
         add_harmless(key, true);
@@ -134,13 +133,39 @@ class Writer {
     return is_built(model_.plugin(), key.setting) ? setting_json(model_, key.setting) : Json(0.0);
   }
 
+  static bool is_one_of(const Node& value, const std::vector<Node>& values) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](const Node& other) { return brief(other) == brief(value); });
+  }
+
   /// A window that the model does not compute was accepted since no sequence is longer.
   void add_window(const HfKey& key) {
     const bool built = is_built(model_.plugin(), key.setting);
     Json value = built ? setting_json(model_, key.setting) : Json();
-    if (!built && source_.contains(key.name)) value = source_[key.name];
+    const bool disabled = !key.enabled_by.empty() && value == 0;
+    if (!key.enabled_by.empty()) put(key.enabled_by, !disabled);
+    if ((!built || disabled) && source_.contains(key.name)) value = source_[key.name];
     if (value == 0) value = nullptr;
     if (!value.is_null() || !key.omit) out_[key.name] = std::move(value);
+  }
+
+  /// The list of the folder of origin, or, where a setting says which blocks have the window, what
+  /// the settings are.
+  void add_layer_types(const HfKey& key) {
+    if (key.blocks.empty()) {
+      if (source_.contains(key.name)) out_[key.name] = source_[key.name];
+      return;
+    }
+    const bool window = model_.number(key.setting) > 0;
+    const Json blocks = setting_json(model_, key.blocks);
+    Json types = Json::array();
+    for (int64_t i = 0; i < model_.number("layers"); ++i) {
+      const bool own = blocks.is_array() && static_cast<size_t>(i) < blocks.size()
+                           ? blocks[static_cast<size_t>(i)] != 0
+                           : blocks != 0;
+      types.push_back(window && own ? "sliding_attention" : "full_attention");
+    }
+    out_[key.name] = std::move(types);
   }
 
   const HfFamily& family_;

@@ -199,24 +199,22 @@ def reference(family, model, batch, folder):
     """What transformers computes, under the names of its files; the folder gets the model before training."""
     common.save_hf(model, folder)
     short_config(model, folder)
-    start = {n: p.detach().clone() for n, p in parameters_of(model).items()}
     rows, targets = pairs(batch, "rows", "targets")
-    documents = pairs(batch, "documents", "document_targets")
-    logits, loss = backward(model, *documents)
-    packed = gradients_of(model)
-    norm = torch.sqrt(sum((g.double() ** 2).sum() for g in packed.values())).item()
+    out = {}
+    if "documents" in batch:
+        out["documents"], loss = backward(model, *pairs(batch, "documents", "document_targets"))
+        packed = gradients_of(model)
+        norm = torch.sqrt(sum((g.double() ** 2).sum() for g in packed.values())).item()
+        out["packed"] = {"loss": loss, "grad_norm": norm}
     (first, gradients), steps, trained, firm = train(model, family, rows, targets)
     scratch = os.path.dirname(folder)
-    out = {
-        "rows": first, "documents": logits, "steps": steps, "packed": {"loss": loss, "grad_norm": norm},
-        "gradients": as_in_file(model, gradients, scratch), "packed_gradients": as_in_file(model, packed, scratch),
-        "parameters": as_in_file(model, trained, scratch), "firm": as_in_file(model, firm, scratch),
-    }
-    as_in_file(model, start, scratch)
+    named = {"gradients": gradients, "parameters": trained, "firm": firm}
+    if "documents" in batch:
+        named["packed_gradients"] = packed
     constant = {n for n, _ in model.named_buffers()}
-    for what in ("gradients", "packed_gradients", "parameters", "firm"):
-        out[what] = {n: t for n, t in out[what].items() if n not in constant}
-    return out
+    for what, tensors in named.items():
+        out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if n not in constant}
+    return {"rows": first, "steps": steps, **out}
 
 
 def short_config(model, folder):
@@ -301,7 +299,8 @@ def compare_numbers(report, label, got, want):
 def compare_subject(report, folder, want):
     logits = load_file(os.path.join(folder, "logits.safetensors"))
     for name in ("rows", "documents"):
-        compare(report, "logits", f"logits of {name}", logits[name], want[name], largest(want[name]))
+        if name in want:
+            compare(report, "logits", f"logits of {name}", logits[name], want[name], largest(want[name]))
     if not torch.equal(logits["short_rows"], logits["rows"]):
         report.fault("logits: config.json without the keys that have their default gives other logits: a default in the family's file "
                      f"differs from that of the config class (largest difference {largest(logits['short_rows'] - logits['rows']):.2g})")
@@ -309,8 +308,9 @@ def compare_subject(report, folder, want):
         result = json.load(file)
     for i, (got, wanted) in enumerate(zip(result["steps"], want["steps"])):
         compare_numbers(report, f"step {i}", got, wanted)
-    compare_numbers(report, "documents", result["documents"], want["packed"])
-    for what in ("gradients", "packed_gradients"):
+    if "packed" in want:
+        compare_numbers(report, "documents", result["documents"], want["packed"])
+    for what in (name for name in ("gradients", "packed_gradients") if name in want):
         compare_gradients(report, what, load_file(os.path.join(folder, what + ".safetensors")), want[what])
     compare_parameters(report, load_file(os.path.join(folder, "parameters.safetensors")), want["parameters"], want["firm"],
                        want["gradients"])
@@ -358,11 +358,14 @@ def compare_export(report, args, folder, batch, want, ours):
 
 
 def run_variant(args, family, kwargs, seed, scratch):
-    report = Report({**BOUNDS, **family.bounds})
+    report, kwargs = Report({**BOUNDS, **family.bounds}), dict(kwargs)
+    with_documents = kwargs.pop("documents", True)
     folder = os.path.join(scratch, "model")
     try:
         model = make_model(family, kwargs, seed)
         batch = make_batch(family, seed + 2, model.config.vocab_size)
+        if not with_documents:
+            del batch["documents"]
         want = reference(family, model, batch, folder)
         with open(folder + "-batch.json", "w", encoding="utf-8") as file:
             json.dump(batch, file)

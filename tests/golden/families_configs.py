@@ -3,7 +3,8 @@
 To add a family, add an entry to FAMILIES: the names of the classes, the arguments of the config class that all its configurations
 have, and one dictionary for each configuration with what differs. Sizes come from DECODER or ENCODER unless the entry has others.
 Choose sizes that tell parts apart: head_dim other than hidden_size / heads, one, several and as many key/value heads as heads,
-windows shorter than 32 tokens, every kind of rotary scaling, each switch of the family in both positions.
+windows shorter than 32 tokens, every kind of rotary scaling, each switch of the family in both positions. `documents=False` is no
+argument of the config class: it leaves out the packed documents, where a model computes by the length of the longest sequence.
 """
 
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ YARN_FULL = rope(
     mscale_all_dim=0.4, truncate=False,
 )
 YARN_FACTOR = rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, attention_factor=1.3)
+FACTORS = dict(short_factor=[1.0, 1.1, 1.3, 1.4, 1.7], long_factor=[1.2, 1.9, 2.4, 3.0, 4.1])  # of heads of 10
+LONGROPE = rope("longrope", 5000.0, factor=2.5, original_max_position_embeddings=16, **FACTORS)
+SHORTROPE = rope("longrope", 5000.0, attention_factor=1.2, original_max_position_embeddings=64, factor=1.0, **FACTORS)
 
 WIDE = dict(head_dim=10)  # wider than hidden_size / heads
 ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
@@ -57,11 +61,13 @@ FAMILIES = {
         "plain": dict(tie_word_embeddings=False, rms_norm_eps=1e-5),
         "tied, wide heads, one kv head": dict(tie_word_embeddings=True, **WIDE, **ONE_KV, **rope(theta=500000.0)),
         "biases, all kv heads": dict(attention_bias=True, mlp_bias=True, **ALL_KV),
-        "attention biases, gelu": dict(attention_bias=True, hidden_act="gelu"),
-        "MLP biases, gelu_new": dict(mlp_bias=True, hidden_act="gelu_new"),
+        "attention biases": dict(attention_bias=True, **WIDE),
+        "MLP biases": dict(mlp_bias=True),
         "llama3": dict(**LLAMA3, **WIDE),
         "linear": LINEAR,
-        "dynamic": dict(**DYNAMIC, max_position_embeddings=20),
+        "dynamic": dict(**DYNAMIC, max_position_embeddings=20, documents=False),
+        "longrope, long": dict(**LONGROPE, **WIDE, max_position_embeddings=40, documents=False),
+        "longrope, short": dict(**SHORTROPE, **WIDE),
         "yarn": dict(**YARN, **WIDE),
         "yarn, all its keys": dict(**YARN_FULL, **WIDE),
         "yarn, attention factor": YARN_FACTOR,
@@ -91,7 +97,7 @@ FAMILIES = {
             "plain": dict(rms_norm_eps=1e-6),
             "three of five experts, wide heads, one kv head": dict(num_experts_per_tok=3, **WIDE, **ONE_KV),
             "one expert, window, all kv heads": dict(num_experts_per_tok=1, sliding_window=7, **ALL_KV),
-            "tied, yarn": dict(tie_word_embeddings=True, **YARN),
+            "tied, yarn": dict(tie_word_embeddings=True, **YARN, **WIDE),
         }),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {

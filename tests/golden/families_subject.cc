@@ -1,14 +1,15 @@
 // families_subject FOLDER BATCH.json OUT: what a build computes with the model of a Hugging Face
 // folder, in fp32 under Hugging Face's names, for families_compare.py. BATCH.json has `rows`, ids
-// of equal length; optionally `targets` of the rows (-1: none; otherwise each id predicts the next
-// one) and, with the same rules, `documents` of any lengths and `document_targets`. OUT gets
+// of equal length, which is the model's seq_length; optionally `targets` of the rows (-1: none;
+// otherwise each id predicts the next one) and, with the same rules, `documents` of any lengths and
+// `document_targets`. OUT gets
 //   logits.safetensors      rows; documents, which are packed into one sequence; short_rows: by
 //                           config.short.json, if the folder has it
 //   gradients.safetensors   of the first step, before clipping; packed_gradients: of the documents
 //   parameters.safetensors  after `steps` steps of AdamW (5 unless BATCH.json says otherwise)
 //   result.json             loss and gradient norm of each step, and of the documents
 // Tensors are flat. Exit status: 0, or 1 with the reason on standard error.
-#include <cstring>
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -42,9 +43,16 @@ Json step(Subject& subject, const Batch& batch) {
   return {{"loss", loss}, {"grad_norm", subject.grad_norm()}};
 }
 
+int64_t longest(const Batch& batch) {
+  size_t most = 0;
+  for (const auto& row : batch.ids) most = std::max(most, row.size());
+  return static_cast<int64_t>(most);
+}
+
 void run(const fs::path& folder, const Json& json, const fs::path& out) {
   const Batch batch = batch_of(json, "rows", "targets");
-  Subject subject(folder);
+  const int64_t length = longest(batch);
+  Subject subject(folder, {.seq_length = length});
   Tensors logits = {{"rows", subject.logits(batch.ids)}};
   Json result = {{"steps", Json::array()}};
   const int steps = json.value("steps", 5);
@@ -55,10 +63,12 @@ void run(const fs::path& folder, const Json& json, const fs::path& out) {
   }
   write_tensors(out / "parameters.safetensors", subject.parameters());
   if (fs::exists(folder / "config.short.json"))
-    logits["short_rows"] = Subject(folder, {.config = "config.short.json"}).logits(batch.ids);
+    logits["short_rows"] =
+        Subject(folder, {.config = "config.short.json", .seq_length = length}).logits(batch.ids);
   if (json.contains("documents")) {
     const Batch packed = batch_of(json, "documents", "document_targets");
-    Subject other(folder);
+    MT_CHECK(longest(packed) <= length, "a document is longer than the rows");
+    Subject other(folder, {.seq_length = length});
     logits["documents"] = other.logits(packed.ids);
     result["documents"] = step(other, packed);
     write_tensors(out / "packed_gradients.safetensors", other.gradients());

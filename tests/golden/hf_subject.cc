@@ -21,8 +21,9 @@ struct Built {
   int64_t vocab_size = 0, max_positions = 0;
 };
 
-Built read_settings(const std::string& text, const std::string& file, const HfFamily& family,
+Built read_settings(const std::string& text, const SubjectOptions& options, const HfFamily& family,
                     const HfFamilies& families, PluginHost& plugins) {
+  const std::string& file = options.config;
   auto config = nlohmann::json::parse(text);
   Built built{.type = family.plugin, .vocab_size = config.at("vocab_size")};
   built.max_positions =
@@ -33,7 +34,7 @@ Built read_settings(const std::string& text, const std::string& file, const HfFa
                   .plugin = built.type,
                   .schemas = {&schema},
                   .schema_of = model_schemas(catalog),
-                  .seq_length = built.max_positions,
+                  .seq_length = options.seq_length ? options.seq_length : built.max_positions,
                   .ignored = {"vocab_size"}};
   const HfFolderConfig read = read_hf_config(text, file, target);
   std::string refused;
@@ -81,7 +82,8 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
     throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", options.config));
   const HfFamilies families = HfFamilies::read(plugins.folders());
   family_ = *families.find(nlohmann::json::parse(*text).at("model_type").get<std::string>(), "");
-  Built built = read_settings(*text, options.config, family_, families, plugins);
+  Built built = read_settings(*text, options, family_, families, plugins);
+  if (options.seq_length) built.max_positions = options.seq_length;
   section_ = built.section;
   schema_ = plugins.load(Model::kKind, built.type).schema;
   build_.emplace(BuildSettings{.ctx = *ctx_,

@@ -32,6 +32,7 @@ struct SubjectOptions {
   DType dtype = DType::f32;
   bool recompute = false;
   std::string config = "config.json";
+  int64_t seq_length = 0;  // 0: that of config.json's positions
 };
 
 /// Where subjects compute: the environment's MTRAIN_TEST_BACKEND, else "cpu".
