@@ -38,7 +38,13 @@ class FamilyReader {
     allow(root, common ? std::vector<std::string>{"keys"} : kWords);
     inherit(root, base);
     if (!common) read_head(root);
-    each(root, "settings", [&](const auto& e) { put(family_.settings, e.key, scalar(e.value)); });
+    each(root, "settings", [&](const auto& e) {
+      if (e.value.is_null())
+        std::erase_if(family_.settings,
+                      [&](const auto& setting) { return setting.first == e.key; });
+      else
+        put(family_.settings, e.key, scalar(e.value));
+    });
     each(root, "objects", [&](const auto& e) { read_object(e); });
     each(root, "keys", [&](const auto& e) { read_key(e); });
     each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });

@@ -140,7 +140,11 @@ int64_t HfModel::fact(Fact fact) const {
 
 bool HfModel::holds(const HfConditions& conditions) const {
   return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
-    return brief(value(condition.first)) == brief(condition.second);
+    const std::string is = brief(value(condition.first));
+    const Node& wanted = condition.second;
+    if (wanted.is(NodeKind::string) && wanted.as_text().starts_with("not "))
+      return is != wanted.as_text().substr(4);
+    return is == brief(wanted);
   });
 }
 
