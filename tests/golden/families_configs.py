@@ -166,6 +166,13 @@ FAMILIES = {
                     rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
             "one expert, tied": dict(head_dim=6, num_experts_per_tok=1, tie_word_embeddings=True, rms_norm_eps=1e-5, **ALL_KV),
         }),
+    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", dict(
+        num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
+            "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
+            "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
+            "windows of all blocks, one expert, tied": dict(
+                layer_types=["sliding_attention"] * 2, num_experts_per_tok=1, tie_word_embeddings=True, **rope()),
+        }, no_decay=r"_norm\.weight$|_bias$"),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
             "plain": {},
