@@ -56,8 +56,7 @@ void add_boxes(const std::string& name, const Shape& shape, int64_t width, int64
   };
   if (shape.rank() == 0) return add(Shape{}, Shape{});
   if (shape.rank() == 1) return add(Shape{row}, Shape{rows});
-  if (shape.rank() == 2 && width == shape[1])
-    return add(Shape{row, 0}, Shape{rows, shape[1]});
+  if (shape.rank() == 2 && width == shape[1]) return add(Shape{row, 0}, Shape{rows, shape[1]});
   const int64_t height = shape[1];
   const bool vectors = shape.rank() == 2;
   while (rows > 0) {

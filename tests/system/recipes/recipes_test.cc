@@ -140,9 +140,9 @@ class Figures {
   }
   int64_t experts() const {
     int64_t d = get("hidden_size"), count = get("moe.experts");
-    int64_t gated =
-        3 * d * ((count + get("moe.shared_experts")) * get("moe.ffn_hidden_size") +
-                 get("moe.shared_ffn_hidden_size"));
+    int64_t gated = 3 * d *
+                    ((count + get("moe.shared_experts")) * get("moe.ffn_hidden_size") +
+                     get("moe.shared_ffn_hidden_size"));
     if (is("moe.shared_gate")) gated += d;
     return gated + d * count + (is("moe.router.bias") ? count : 0);
   }
