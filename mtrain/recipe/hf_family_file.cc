@@ -296,8 +296,11 @@ class FamilyReader {
 
   void read_values(HfKey& key, const Node& map) {
     if (!map.is_map()) return fault(map.loc(), "wanted their values and ours, {default: none}");
-    for (const auto& entry : map.entries())
-      key.values.emplace_back(Node::string(entry.key), scalar(entry.value));
+    for (const auto& entry : map.entries()) {
+      const bool flag = entry.key == "true" || entry.key == "false";
+      key.values.emplace_back(flag ? Node::boolean(entry.key == "true") : Node::string(entry.key),
+                              scalar(entry.value));
+    }
   }
   void read_zero(HfKey& key, const Node& value) {
     const std::string word = text(value);
