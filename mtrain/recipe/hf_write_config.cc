@@ -119,6 +119,8 @@ class Writer {
       if (brief(ours) == brief(value)) return to_json(theirs);
     Json json = setting_json(model_, key.setting);
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
+    const bool null_differs = key.null && key.null->key.empty() && key.omitted;
+    if (null_differs && json == to_json(key.null->value)) return Json(nullptr);
     if (json == 0 && key.zero_omitted) return std::nullopt;
     if (json == 0 && !key.zero_setting.empty()) return setting_json(model_, key.zero_setting);
     if (json == 0 && !key.zero_key.empty())

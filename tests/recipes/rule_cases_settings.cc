@@ -49,6 +49,16 @@ constexpr RuleCase kSettings[] = {
     {"fp8-shape-experts", "moe",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=24",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=32"},
+    {"fp8-shape-latents", "moe",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=504",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512"},
+    {"fp8-shape-latent-tokens", "moe",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512 model.seq_length=16 dist.tp=2 dist.sp=true",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512 model.seq_length=32 dist.tp=2 dist.sp=true"},
     {"fp8-shape-tokens", "llama",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 model.seq_length=16",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 model.seq_length=16 "

@@ -27,7 +27,6 @@ void bind_recompute(ModelSection& s, Fields& f) {
   f("recompute_modules", s.recompute_modules,
     "recompute=selective: the parts of a block that backward recomputes")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
-      .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "recompute=full: shard the stored block inputs over tensor-parallel ranks; backward "
