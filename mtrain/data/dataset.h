@@ -57,7 +57,8 @@ class MT_API SampleSource {
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
   /// Fills every member of `out`, Sample::padding only if there is some; the loader checks the
-  /// values (check_sample()). REQUIRES: 0 <= index < size(). Throws Error(data) that names file, document and position.
+  /// values (check_sample()). REQUIRES: 0 <= index < size(). Throws Error(data) that names file,
+  /// document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
   /// True when training may continue after the last sample with the first one again: the loader
   /// then reads sample i % size(). Otherwise it throws Error(data).

@@ -107,11 +107,10 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   };
   if (batches > 0 && !evaluate(loader_config(session, mesh), 0, batches)) return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
-  if (rest > 0 &&
-      !evaluate({.seq_length = s.model.seq_length,
-                 .num_micro_batches = rest,
-                 .vocab_size = session.valid_vocab},
-                batches * batch, 1))
+  if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
+                             .num_micro_batches = rest,
+                             .vocab_size = session.valid_vocab},
+                            batches * batch, 1))
     return std::nullopt;
   if (mesh)
     sum = mesh->replicas().all_reduce_value(sum),

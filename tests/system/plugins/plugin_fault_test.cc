@@ -60,7 +60,8 @@ TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plug
               "tokenizer", "failed in encode(): the bearing is worn");
 }
 
-TEST_CASE("a sample that a dataset filled wrongly names plugin, sample, position, value and range") {
+TEST_CASE(
+    "a sample that a dataset filled wrongly names plugin, sample, position, value and range") {
   Scratch folder("plugin-sample");
   auto check = [&](const char* field, int64_t value, const std::string& what) {
     const Outcome outcome =

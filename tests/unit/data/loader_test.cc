@@ -95,7 +95,8 @@ TEST_CASE("a micro-batch says how much of each row is padding") {
   CHECK(step[2].padding == std::vector<int32_t>{0, 0});
   source.trained = true;
   Loader wrong(source, config);
-  CHECK_THROWS_WITH(wrong.next(), doctest::Contains("targets[2] is 1, and the last 2 positions are padding"));
+  CHECK_THROWS_WITH(wrong.next(),
+                    doctest::Contains("targets[2] is 1, and the last 2 positions are padding"));
 }
 
 namespace {
@@ -124,10 +125,9 @@ constexpr int64_t kLong = 10000;  // more than one block of the check
 /// The error of a loader that reads the sample, and its message; empty if there is none.
 std::string fault_of(const std::function<void(Sample&)>& spoil, int64_t vocab = Spoiled::kVocab) {
   const Spoiled source(spoil);
-  Loader loader(source, {.seq_length = kLong,
-                         .micro_batch_size = 2,
-                         .num_micro_batches = 4,
-                         .vocab_size = vocab});
+  Loader loader(
+      source,
+      {.seq_length = kLong, .micro_batch_size = 2, .num_micro_batches = 4, .vocab_size = vocab});
   try {
     loader.next();
   } catch (const Error& error) {
@@ -174,10 +174,12 @@ TEST_CASE("starts, padding and spans of a sample are checked") {
   };
   CHECK(fault([](Sample& s) { s.starts.clear(); }) == "starts is empty");
   CHECK(fault([](Sample& s) { s.starts = {3}; }) == "starts[0] is 3, not 0");
-  CHECK(fault([](Sample& s) { s.starts = {0, 7, 7}; }) ==
-        "starts[2] is 7 after 7, in a sample of 10000 positions");
-  CHECK(fault([](Sample& s) { s.starts = {0, 10000}; }) ==
-        "starts[1] is 10000 after 0, in a sample of 10000 positions");
+  CHECK(fault([](Sample& s) {
+          s.starts = {0, 7, 7};
+        }) == "starts[2] is 7 after 7, in a sample of 10000 positions");
+  CHECK(fault([](Sample& s) {
+          s.starts = {0, 10000};
+        }) == "starts[1] is 10000 after 0, in a sample of 10000 positions");
   CHECK(fault([](Sample& s) { s.starts = {0, 9999}; }).empty());
   CHECK(fault([](Sample& s) { s.padding = -1; }) == "padding is -1, outside 0 to 10000");
   CHECK(fault([](Sample& s) { s.padding = 10001; }) == "padding is 10001, outside 0 to 10000");
