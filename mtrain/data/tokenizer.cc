@@ -82,7 +82,7 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
     MT_USER_CHECK(
         text.substr(at).starts_with(bytes), ErrorClass::data,
         cat("the tokenizer ", name(), " does not report the positions of its tokens in the text"),
-        "");
+        "decode_bytes() does not give back the text, so the plugin must override encode_with()");
     size_t begin = at, end = at + bytes.size();
     auto inside = [&](size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
