@@ -14,6 +14,7 @@
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/config/override.h"
 #include "mtrain/finetune/sft_data.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/train/generator.h"
 
 namespace mtrain {
@@ -102,6 +103,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
         "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
+  check_generation_settings(source.run.recipe, options.from);
   require_next_token_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
   if (options.chat) return talk(*session, options);

@@ -271,7 +271,8 @@ TEST_CASE("eval and generate refuse settings that have no effect on saved weight
     for (const std::string setting :
          {"model.init_from=b", "model.init_std=0.5", "checkpoint.dir=b/checkpoints", "run.dir=b",
           "run.name=other", "train.steps=7", "optimizer.lr=1e-9", "scheduler.type=linear",
-          "ddp.overlap_grad_reduce=true", "comm_overlap.embedding_wgrad_limit=3",
+          "ddp.overlap_grad_reduce=true", "ddp.bucket_size=1M", "model.recompute=full",
+          "dist.zero=1", "comm_overlap.embedding_wgrad_limit=3",
           "logger.interval=3", "validation.interval=3"}) {
       Outcome out = cli_in(scratch.path(), command + setting);
       CHECK_MESSAGE(out.status == 12, setting, ": ", out.err);
@@ -284,10 +285,22 @@ TEST_CASE("eval and generate refuse settings that have no effect on saved weight
     CHECK(two.status == 12);
     for (const char* part : {"run.dir: b", "train.max_minutes: 1", "leave out these settings"})
       CHECK_MESSAGE(has(two.err, part), two.err);
-    Outcome used = cli_in(scratch.path(), command +
-                                              "train.micro_batch_size=1 train.global_batch_size=2 "
-                                              "validation.steps=2 run.threads=1 rng.seed=3");
+    Outcome used = cli_in(scratch.path(), command + "run.threads=1");
     CHECK_MESSAGE(used.status == 0, used.err);
+    // The data decide what eval reads, and nothing of generate.
+    for (const std::string setting :
+         {"train.micro_batch_size=1", "validation.steps=2", "dataset.vocab_size=9", "rng.seed=3"}) {
+      Outcome out = cli_in(scratch.path(), command + setting);
+      if (command.starts_with("eval")) {
+        CHECK_MESSAGE(out.status == 0, out.err);
+        continue;
+      }
+      CHECK(out.status == 12);
+      CHECK_MESSAGE(has(out.err, "so these settings have no effect:\n  " +
+                                     setting.substr(0, setting.find('=')) + ": "),
+                    out.err);
+      CHECK(has(out.err, "--seed is the seed of sampling") == setting.starts_with("rng"));
+    }
   }
   // A Hugging Face folder is the one that --from names.
   Outcome folder = cli_in(scratch.path(),
