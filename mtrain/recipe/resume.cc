@@ -226,8 +226,7 @@ std::vector<Difference> given_settings(const Recipe& recipe) {
   const Node nothing = Node::map();
   std::vector<Difference> out = differences(nothing, recipe.config.root());  // every setting
   std::erase_if(out, [](const Difference& d) {
-    return !d.after || !d.after->loc() ||
-           d.after->loc().source->kind() != SourceKind::command_line;
+    return !d.after || !d.after->loc() || d.after->loc().source->kind() != SourceKind::command_line;
   });
   return out;
 }
@@ -309,10 +308,11 @@ void check_generation_settings(const Recipe& recipe, const std::string& from) {
       unused.push_back(in_words(d));
   if (unused.empty()) return;
   const std::string seed = is("rng.seed") ? "; --seed is the seed of sampling" : "";
-  throw Error(ErrorClass::checkpoint,
-              cat("generate only continues texts with the weights of ", printable(from),
-                  ", so these settings have no effect:", lines(unused)),
-              cat(unused.size() == 1 ? "leave out this setting" : "leave out these settings", seed));
+  throw Error(
+      ErrorClass::checkpoint,
+      cat("generate only continues texts with the weights of ", printable(from),
+          ", so these settings have no effect:", lines(unused)),
+      cat(unused.size() == 1 ? "leave out this setting" : "leave out these settings", seed));
 }
 
 void check_used_model(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,

@@ -308,8 +308,8 @@ std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer&
 std::string TokenTexts::operator()(std::span<const int32_t> ids, size_t at) const {
   const int32_t id = ids[at];
   const auto special = std::ranges::find(special_, id, &SpecialToken::id);
-  const std::string text = printable(
-      special != special_.end() ? special->text : token_text(ids, at, tokenizer_), 400);
+  const std::string text =
+      printable(special != special_.end() ? special->text : token_text(ids, at, tokenizer_), 400);
   if (text.empty()) return cat("<", id, ">");
   return numbers_ ? cat(text, "=", id) : text;
 }

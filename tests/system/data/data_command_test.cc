@@ -238,8 +238,9 @@ TEST_CASE("show and verify refuse a pair under another tokenizer than its record
     CHECK(run(scratch, command + mine).status == 0);
     auto other = run(scratch, command + " -t byte");  // has all ids of the pair
     CHECK(other.status == 11);
-    for (const char* part : {"x was prepared with another tokenizer", "now byte: 256 bytes",
-                             "write -t hf with the settings and files used then", "--any-tokenizer"})
+    for (const char* part :
+         {"x was prepared with another tokenizer", "now byte: 256 bytes",
+          "write -t hf with the settings and files used then", "--any-tokenizer"})
       CHECK_MESSAGE(other.err.find(part) != std::string::npos, other.err);
     CHECK(run(scratch, command + " -t byte --any-tokenizer").status == 0);
     fs::rename(scratch / "x.tokenizer.json", scratch / "kept");
