@@ -48,6 +48,7 @@ class FileLoader {
     file_.counts.bad = bad_.skipped();
     file_.counts.records += bad_.skipped() - refused_;
     note_unused();
+    file_.form = form();
     file_.examples = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
@@ -66,6 +67,34 @@ class FileLoader {
     }
     file_.format = name(format);
     reader_.emplace(format, std::move(options));
+  }
+
+  std::string form() const {
+    const int64_t chats = file_.counts.chats;
+    const std::string in_template =
+        cat("in the chat template ", printable(encoder_.template_name()));
+    const std::string begin = cat(file_.format, " records are trained ");
+    switch (reader_->format()) {
+      case RecordFormat::alpaca:
+        if (chats > 0) return begin + in_template;
+        return cat(begin, "in ", alpaca_form(settings_.records),
+                   encoder_.has_template() ? "; the tokenizer's chat template is not used "
+                                             "(dataset.template_path selects it)"
+                                           : "");
+      case RecordFormat::sharegpt:
+      case RecordFormat::openai:
+        return begin + in_template;
+      case RecordFormat::prompt_completion:
+        if (chats == 0) return begin + "as plain text, prompt and completion";
+        return cat(begin, in_template,
+                   chats < file_.counts.records ? ", those without messages as plain text" : "");
+      case RecordFormat::text:
+      case RecordFormat::segments:
+        return begin + "as plain text";
+      case RecordFormat::tokens:
+        return begin + "as their ids";
+    }
+    return {};
   }
 
   /// The rules between settings report what is known without the records.
@@ -182,6 +211,10 @@ std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
 }
 
 }  // namespace
+
+std::string alpaca_form(const RecordSettings& settings) {
+  return settings.prompt.empty() ? "Stanford Alpaca's prompt" : "the prompt of dataset.prompt";
+}
 
 std::string SftFile::summary() const {
   std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ",
