@@ -114,41 +114,56 @@ void apply(Composition& out, Override override, const ComposeRequest& request, R
   apply_override(tree, override, report, default_of, names_of);
 }
 
-/// Removes `patch: ["k=v", …]` from the tree and returns its overrides, which apply after
-/// composition.
-std::vector<Override> patches(Node& tree, Report& report) {
+/// The lists `patch: ["k=v", …]` of the merged files, in the order of merging. A list of a later
+/// file adds to those before it, so a recipe keeps the patches of the recipes that it includes.
+using PatchLists = std::vector<Node>;
+
+/// Removes a file's `patch` from its body. The patches of a file that is merged twice apply once,
+/// after those of the files before its last place.
+void take_patch(Node& body, PatchLists& lists) {
+  Node* list = body.get("patch");
+  if (!list) return;
+  std::erase_if(lists, [&](const Node& earlier) {
+    return earlier.loc() && earlier.loc().source == list->loc().source;
+  });
+  lists.push_back(std::move(*list));
+  body.erase("patch");
+}
+
+/// The overrides of the lists, which apply after composition.
+std::vector<Override> patches(const PatchLists& lists, Report& report) {
   std::vector<Override> out;
-  const Node* list = tree.get("patch");
-  if (!list) return out;
-  if (!list->is_list())
-    report.error("wrong-type", "patch", list->loc(),
-                 "wanted a list of overrides, each a text such as 'k=v'");
-  if (list->size() > kMaxPatches) {
-    report.error("yaml-limit", "patch", list->loc(), cat("more than ", kMaxPatches, " patches"));
-    tree.erase("patch");
-    return out;
-  }
-  for (const auto& item : list->items()) {
-    if (!item.is(NodeKind::string)) {
-      report.error("wrong-type", "patch", item.loc(),
-                   cat("wanted an override, a text such as 'k=v', got ", brief(item)));
-    } else if (auto override = parse_override({item.as_text(), 0, item.loc(), false, {}}, report)) {
-      out.push_back(std::move(*override));
+  size_t total = 0;
+  for (const Node& list : lists) {
+    if (!list.is_list())
+      report.error("wrong-type", "patch", list.loc(),
+                   "wanted a list of overrides, each a text such as 'k=v'");
+    if ((total += list.size()) > kMaxPatches) {
+      report.error("yaml-limit", "patch", list.loc(), cat("more than ", kMaxPatches, " patches"));
+      return out;
+    }
+    for (const auto& item : list.items()) {
+      if (!item.is(NodeKind::string)) {
+        report.error("wrong-type", "patch", item.loc(),
+                     cat("wanted an override, a text such as 'k=v', got ", brief(item)));
+      } else if (auto override =
+                     parse_override({item.as_text(), 0, item.loc(), false, {}}, report)) {
+        out.push_back(std::move(*override));
+      }
     }
   }
-  tree.erase("patch");
   return out;
 }
 
-/// Applies the recipe's patches, then the overrides, to the merged files.
-void change(Composition& out, const std::vector<Override>& settings,
+/// Applies the patches, then the overrides, to the merged files.
+void change(Composition& out, const PatchLists& lists, const std::vector<Override>& settings,
             const ConfigRepository& repository, const ComposeRequest& request, Report& report) {
   if (const Node* sweep = out.tree.get("sweep")) {
     out.sweep = *sweep;
     out.tree.erase("sweep");
   }
   out.patches.clear();
-  std::vector<Override> patched = patches(out.tree, report);
+  std::vector<Override> patched = patches(lists, report);
   for (const Override& override : patched) out.patches.push_back(override.where);
   for (auto& override : patched) {
     if (is_no_setting(override, repository, request, report)) continue;
@@ -241,12 +256,14 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
       settings.push_back(std::move(values[i]));
   auto assemble = [&](const MergeRules& rules, Report& faults) {
     out.tree = Node::map().at_location(recipe->body.loc());
+    PatchLists lists;
     for (const auto& [config, package] : files) {
       Node body = config->body;
+      if (package.empty()) take_patch(body, lists);
       if (request.expand && package.empty()) request.expand(body);
       merge_at(out.tree, std::move(body), package, rules);
     }
-    change(out, settings, repository, request, faults);
+    change(out, lists, settings, repository, request, faults);
   };
   // The merge rules depend on the plugins that the recipe names, so the recipe is first merged
   // without rules.

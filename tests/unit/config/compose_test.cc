@@ -383,6 +383,32 @@ TEST_CASE("patches come behind composition and before the command line") {
   });
 }
 
+TEST_CASE("the patches of all files apply in the order of merging") {
+  auto library = kLibrary;
+  library.insert(library.end(),
+                 {{"base.yaml", "a: 1\nb: 1\nc: [0]\npatch: ['a=2', 'b=2', 'c=append(1)']\n"},
+                  {"left.yaml", "defaults: [./base.yaml]\npatch: ['c=append(2)']\n"},
+                  {"right.yaml", "defaults: [./base.yaml]\npatch: ['c=append(3)']\n"},
+                  {"exp/p.yaml", "# @package _global_\nb: 5\npatch: ['c=append(4)']\n"},
+                  {"bad_patch.yaml", "patch: 3\n"}});
+  Folder folder(library);
+  auto result = [&](const char* recipe, const std::vector<std::string>& overrides = {}) {
+    return compose_text(folder, {recipe, overrides, ""});
+  };
+  CHECK(result("defaults: [./base.yaml]\na: 3\n") == "{a: 2, b: 2, c: [0, 1]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n") == "{a: 2, b: 3, c: [0, 1]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n", {"b=4"}) ==
+        "{a: 2, b: 4, c: [0, 1]}");
+  CHECK(result("defaults: [./left.yaml]\npatch: ['c=append(9)']\n") ==
+        "{a: 2, b: 2, c: [0, 1, 2, 9]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['c=append(9)']\n", {"+exp=p"}) ==
+        "{a: 2, b: 2, c: [0, 1, 9, 4]}");
+  // A file that two others include is merged twice; its patches apply once.
+  CHECK(result("defaults: [./left.yaml, ./right.yaml]\n") == "{a: 2, b: 2, c: [0, 2, 1, 3]}");
+  const std::string fault = result("defaults: [./bad_patch.yaml]\npatch: ['a=1']\na: 0\n");
+  CHECK(fault.find("bad_patch.yaml:1:8") != std::string::npos);
+}
+
 TEST_CASE("an option of the command line that the recipe undoes is a warning") {
   Folder folder(kLibrary);
   struct Choice {
