@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/component_names.h"
 #include "mtrain/config/interpolate.h"
+#include "mtrain/config/merge_order.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
 #include "mtrain/config/operand.h"
@@ -91,80 +92,6 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   return out;
 }
 
-/// The order in which a value was merged: files in their order, then the patches and the overrides,
-/// each in their order.
-int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
-                const Location& where) {
-  if (!where) return 0;
-  const int files = static_cast<int>(composition.files.size());
-  auto is_at = [&](const Location& at) {
-    return at.source == where.source && at.line == where.line && at.column == where.column;
-  };
-  // The values of patches and of a recipe's sweep are in a file, but are applied as overrides.
-  const auto& patches = composition.patches;
-  const auto patch = std::ranges::find_if(patches, is_at);
-  if (patch != patches.end()) return files + 1 + static_cast<int>(patch - patches.begin());
-  const int last = files + static_cast<int>(patches.size());
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const Location& written = overrides[i].written;
-    if (written && !overrides[i].exact && is_at(written)) return last + 1 + static_cast<int>(i);
-  }
-  const bool argument = where.source->kind() == SourceKind::command_line;
-  for (int i = files; !argument && i-- > 0;)
-    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const OverrideText& o = overrides[i];
-    if (o.written ? o.written.source == where.source
-                  : where.source->name() == argument_name(o.argument))
-      return last + 1 + static_cast<int>(i);
-  }
-  return argument ? last + 1 : last;
-}
-
-/// All names of the setting at a path, as validate() accepts them. The names that the tree has come
-/// first: of several values, validate() uses the one that was merged last, so its name is in front.
-/// Then the setting's own name.
-std::vector<std::string> names_of(const std::string& path, const Composition& composition,
-                                  const std::vector<OverrideText>& overrides,
-                                  const SchemaCatalog& catalog) {
-  const size_t dot = path.find('.');
-  if (dot == std::string::npos) return {};
-  const std::string section = path.substr(0, dot);
-  const auto owners = owners_in(composition.tree, section, catalog);
-  const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
-  if (!own) return {};
-  std::vector<std::string> names = {own->path};
-  const std::string parent = own->path.substr(0, own->path.rfind('.') + 1);
-  auto add = [&](const std::string& old) {
-    // A former name may be the name of another setting today.
-    if (setting_named(old, owners)->path == own->path) names.push_back(old);
-  };
-  for (const Schema* owner : owners)
-    for (const auto& spec : owner->fields) {
-      if (spec.path != own->path) continue;
-      for (const auto& old : spec.renamed_from) {
-        add(old);
-        if (!parent.empty()) add(parent + old);
-      }
-    }
-  for (std::string& name : names) name = cat(section, ".", name);
-  auto given = [&](const std::string& name) { return composition.tree.find(name); };
-  const auto absent = std::stable_partition(names.begin(), names.end(), given);
-  if (absent - names.begin() > 1)
-    std::stable_sort(names.begin(), absent, [&](const std::string& a, const std::string& b) {
-      return merge_order(composition, overrides, given(a)->loc()) >
-             merge_order(composition, overrides, given(b)->loc());
-    });
-  return names;
-}
-
-/// The path at which the tree has the setting at `path`, under whichever of its names.
-std::string path_in(const Composition& composition, const ConfigRequest& request,
-                    const SchemaCatalog& catalog, const std::string& path) {
-  const auto names = names_of(path, composition, request.overrides, catalog);
-  return names.empty() ? path : names.front();
-}
-
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
@@ -215,7 +142,10 @@ void compute(Composition& composition, const ConfigRequest& request, const Schem
   InterpolationScope scope;
   scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
   scope.path_of = [&](const std::string& path) {
-    return path_in(composition, request, catalog, path);
+    return path_in(composition, request.overrides, catalog, path);
+  };
+  scope.replaced_by = [&](const std::string& path) {
+    return alternative_in(composition, request.overrides, catalog, path);
   };
   scope.operand = [&](const std::string& path, const Node& value, Report& faults) {
     return read_operand(value, path, owners_in(tree, path.substr(0, path.find('.')), catalog),
