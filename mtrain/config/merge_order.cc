@@ -78,8 +78,8 @@ std::string path_in(const Composition& composition, const std::vector<OverrideTe
 }
 
 std::string alternative_in(const Composition& composition,
-                           const std::vector<OverrideText>& overrides,
-                           const SchemaCatalog& catalog, const std::string& path) {
+                           const std::vector<OverrideText>& overrides, const SchemaCatalog& catalog,
+                           const std::string& path) {
   const size_t dot = path.find('.');
   if (dot == std::string::npos) return {};
   const std::string section = path.substr(0, dot);

@@ -26,7 +26,7 @@ std::string path_in(const Composition& composition, const std::vector<OverrideTe
 /// The path of the alternative (Field::alternative) that replaces the value at `path` since it was
 /// merged later; "" where none does.
 std::string alternative_in(const Composition& composition,
-                           const std::vector<OverrideText>& overrides,
-                           const SchemaCatalog& catalog, const std::string& path);
+                           const std::vector<OverrideText>& overrides, const SchemaCatalog& catalog,
+                           const std::string& path);
 
 }  // namespace mtrain

@@ -397,8 +397,7 @@ TEST_CASE("the patches of all files apply in the order of merging") {
   };
   CHECK(result("defaults: [./base.yaml]\na: 3\n") == "{a: 2, b: 2, c: [0, 1]}");
   CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n") == "{a: 2, b: 3, c: [0, 1]}");
-  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n", {"b=4"}) ==
-        "{a: 2, b: 4, c: [0, 1]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n", {"b=4"}) == "{a: 2, b: 4, c: [0, 1]}");
   CHECK(result("defaults: [./left.yaml]\npatch: ['c=append(9)']\n") ==
         "{a: 2, b: 2, c: [0, 1, 2, 9]}");
   CHECK(result("defaults: [./base.yaml]\npatch: ['c=append(9)']\n", {"+exp=p"}) ==
