@@ -10,21 +10,14 @@
 namespace mtrain {
 namespace {
 
-const std::vector<std::string> kWords = {"model_type",
-                                         "architectures",
-                                         "like",
-                                         "needs",
-                                         "settings",
-                                         "objects",
-                                         "keys",
-                                         "indices",
-                                         "blocks",
-                                         "tensors",
-                                         "copies",
-                                         "unused",
-                                         "training_settings",
-                                         "former_endings",
-                                         "compared"};
+const std::vector<std::string> kWords = {"model_type",     "architectures",
+                                         "like",           "needs",
+                                         "settings",       "zeros",
+                                         "objects",        "keys",
+                                         "indices",        "blocks",
+                                         "tensors",        "copies",
+                                         "unused",         "training_settings",
+                                         "former_endings", "compared"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -39,6 +32,7 @@ class FamilyReader {
     inherit(root, base);
     if (!common) read_head(root);
     each(root, "settings", [&](const auto& e) { put(family_.settings, e.key, scalar(e.value)); });
+    each(root, "zeros", [&](const auto& e) { put(family_.zeros, e.key, text(e.value)); });
     each(root, "objects", [&](const auto& e) { read_object(e); });
     each(root, "keys", [&](const auto& e) { read_key(e); });
     each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });
