@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/log.h"
+#include "mtrain/config/provenance.h"
 
 namespace mtrain {
 namespace {
@@ -22,9 +23,16 @@ bool from_file(const Location& where) { return where && where.source->kind() == 
 class Resolver {
  public:
   /// `every`: paths relative to the recipe's own folder become absolute, too.
-  Resolver(ConfigContainer& config, const PathBases& bases, bool every)
-      : config_(config), bases_(bases), every_(every) {}
+  Resolver(ConfigContainer& config, const PathBases& bases, bool every,
+           std::vector<std::string> settings)
+      : config_(config), bases_(bases), every_(every), settings_(std::move(settings)) {}
 
+  void run() {
+    for (const std::string& path : settings_) setting(path);
+  }
+  std::vector<InputPath> found;
+
+ private:
   void setting(const std::string& path) {
     const Node* value = config_.root().find(path);
     if (!value) return;
@@ -37,20 +45,44 @@ class Resolver {
       changed = one(path, now, value->loc());
     if (changed) config_.rewrite(path, std::move(now));
   }
-  std::vector<InputPath> found;
 
- private:
+  /// Where the path of a value is written. A value that begins with another setting's path,
+  /// "${a.b}" or "${a.b}/c", starts where that one starts, so that both name the same folder.
+  Location origin_of(std::string path, const Node& value, Location where) const {
+    constexpr int kLongest = 64;  // of a chain of references
+    const Node* node = &value;
+    for (int i = 0; i < kLongest && node; ++i) {
+      const std::string& text = node->expression();
+      const std::string first = text.substr(0, text.find('}') + 1);
+      if (!first.starts_with("${") || first.find_first_of(":=") != std::string::npos) break;
+      const auto inputs = inputs_of(config_.root(), path, first);
+      if (inputs.size() != 1) break;
+      path = inputs[0];
+      const size_t last = path.rfind('.');
+      const std::string list = path.substr(0, last);  // of an item: dataset.paths.0
+      const bool names_file = is_setting(path) || is_setting(list);
+      node = names_file ? config_.root().find(path) : nullptr;
+      if (node) where = node->loc() ? node->loc() : config_.root().at(list).loc();
+    }
+    return where;
+  }
+
+  bool is_setting(const std::string& path) const {
+    return std::find(settings_.begin(), settings_.end(), path) != settings_.end();
+  }
+
   /// True if the value was changed.
   bool one(const std::string& path, Node& value, const Location& where) {
     if (value.kind() != NodeKind::string || value.as_text().empty() || value.is_missing())
       return false;
     const std::string given = value.as_text();
-    InputPath input{.setting = path, .given = given, .where = where, .base = {}, .result = given};
+    const Location origin = origin_of(path, value, where);
+    InputPath input{.setting = path, .given = given, .where = origin, .base = {}, .result = given};
     if (!input.result.is_absolute()) {
-      input.base = bases_.of(where);
+      input.base = bases_.of(origin);
       input.result = input.base / given;
     }
-    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) &&
+    if (!input.base.empty() && bases_.may_be_shared(origin) && !input_exists(input.result) &&
         input_exists(shared_folder(given))) {
       input.base = shared_folder("");
       input.result = input.base / given;
@@ -72,6 +104,7 @@ class Resolver {
   ConfigContainer& config_;
   const PathBases& bases_;
   bool every_;
+  std::vector<std::string> settings_;  // that name files
 };
 
 /// Calls `visit` with the path of each setting that names files. `type_of`: of a section.
@@ -85,10 +118,12 @@ void each_input_setting(const SchemaCatalog& catalog, const TypeOf& type_of, con
 
 std::vector<InputPath> resolve(ConfigContainer& config, const SchemaCatalog& catalog,
                                const PathBases& bases, bool every) {
-  Resolver resolver(config, bases, every);
+  std::vector<std::string> settings;
   each_input_setting(
       catalog, [&](const std::string& section) { return config.type_of(section); },
-      [&](const std::string& setting) { resolver.setting(setting); });
+      [&](const std::string& setting) { settings.push_back(setting); });
+  Resolver resolver(config, bases, every, std::move(settings));
+  resolver.run();
   return std::move(resolver.found);
 }
 
