@@ -129,7 +129,8 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.is_text = [&](const std::string& path) { return is_text_setting(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
-  if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())
+  const bool alone = out->files.size() == 1 && out->defaults.size() <= 1;
+  if (alone && out->tree.size() == 0 && request.overrides.empty())
     report.error("empty", "", out->tree.loc(), "the recipe is empty")
         .fix("a recipe sets at least a model and a dataset");
   return out;
@@ -187,11 +188,12 @@ void escape(Node& node) {
 
 std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
 
-/// Whether the option of the section's group was reported as absent or not chosen. What it would
-/// have set is then missing for this reason.
-bool choice_failed(const std::string& section, const Report& report) {
+/// Whether the option of the section's group, or a file that may have any settings, was reported as
+/// absent or not chosen. What it would have set is then missing for this reason.
+bool choice_failed(const std::string& section, const SchemaCatalog& catalog, const Report& report) {
   return std::ranges::any_of(report.diagnostics(), [&](const Diagnostic& d) {
-    return d.path == section && (d.code == "defaults" || d.code == "missing");
+    const bool any_section = d.code == "defaults" && !catalog.section(first_part(d.path));
+    return any_section || (d.path == section && (d.code == "defaults" || d.code == "missing"));
   });
 }
 
@@ -321,7 +323,8 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   if (component) owners.push_back(component);
   Report faults;
   auto parts = validate(given, owners, faults, options);
-  report.add(choice_failed(schema.name, report) ? without_missing(faults) : std::move(faults));
+  report.add(choice_failed(schema.name, catalog, report) ? without_missing(faults)
+                                                         : std::move(faults));
   check_plugin_names(schema, parts[0], schema.name, catalog, report);
   Node whole = parts[0];
   if (component) {

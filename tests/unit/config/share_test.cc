@@ -168,3 +168,11 @@ TEST_CASE("what is settled takes its alternative's place, and shares of it follo
   CHECK(again.ok());
   CHECK(same.root().same_value(config.root()));
 }
+
+TEST_CASE("settings that an absent file may have are not reported as missing") {
+  const std::string fault = faults("defaults: [nothing_here]\n");
+  CHECK(has(fault, "there is no config nothing_here"));
+  CHECK_FALSE(has(fault, "error[missing]"));
+  CHECK_FALSE(has(fault, "error[empty]"));
+  CHECK(has(faults(""), "error[empty]"));
+}
