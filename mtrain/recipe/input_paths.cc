@@ -8,16 +8,6 @@
 namespace mtrain {
 namespace {
 
-/// The absolute path, without ".." unless a symbolic link changes its meaning.
-fs::path plain(const fs::path& path) {
-  const fs::path whole = fs::absolute(path);
-  fs::path normal = whole.lexically_normal();
-  std::error_code error;
-  const fs::path real = fs::weakly_canonical(whole, error);
-  if (!normal.has_filename()) normal = normal.parent_path();
-  return !error && fs::weakly_canonical(normal, error) != real ? whole : normal;
-}
-
 bool from_file(const Location& where) { return where && where.source->kind() == SourceKind::file; }
 
 class Resolver {
@@ -88,7 +78,7 @@ class Resolver {
       input.result = input.base / given;
       input.shared = true;
     }
-    input.result = plain(input.result);
+    input.result = plain_path(input.result);
     const bool elsewhere = !input.base.empty() && (every_ || input.base != bases_.directory());
     if (elsewhere && !value.confidential()) {
       Node absolute = Node::quoted_string(input.result.string());
@@ -129,6 +119,15 @@ std::vector<InputPath> resolve(ConfigContainer& config, const SchemaCatalog& cat
 
 }  // namespace
 
+fs::path plain_path(const fs::path& path) {
+  const fs::path whole = fs::absolute(path);
+  fs::path normal = whole.lexically_normal();
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(whole, error);
+  if (!normal.has_filename()) normal = normal.parent_path();
+  return !error && fs::weakly_canonical(normal, error) != real ? whole : normal;
+}
+
 bool input_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
@@ -138,7 +137,7 @@ std::string InputPath::text() const {
   std::string out = cat(setting, " is '", printable(given), "'");
   if (where) out += cat(" (", where.text(), ")");
   if (base.empty()) return out;
-  const bool own = from_file(where) && base == plain(where.source->name()).parent_path();
+  const bool own = from_file(where) && base == plain_path(where.source->name()).parent_path();
   const char* of = own      ? "the folder of that file, "
                    : shared ? "mtrain's own data folder "
                             : "the current folder ";
@@ -150,18 +149,18 @@ bool InputPath::is_there() const { return input_exists(result); }
 
 PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
     : recipe_file_(std::move(recipe_file)),
-      directory_(plain(directory)),
+      directory_(plain_path(directory)),
       folders_(std::move(folders)) {}
 
 fs::path PathBases::of(const Location& where) const {
   if (!from_file(where)) return fs::current_path();
   if (where.source->name() == recipe_file_) return directory_;
-  const fs::path file = plain(where.source->name());
+  const fs::path file = plain_path(where.source->name());
   return is_installed(file, folders_) ? fs::current_path() : file.parent_path();
 }
 
 bool PathBases::may_be_shared(const Location& where) const {
-  return from_file(where) && is_installed(plain(where.source->name()), folders_);
+  return from_file(where) && is_installed(plain_path(where.source->name()), folders_);
 }
 
 std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const SchemaCatalog& catalog,
@@ -181,7 +180,7 @@ void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
     const std::string given = value.as_text();
     const bool relative = !given.empty() && !fs::path(given).is_absolute();
     if (!relative || given.find("${") != std::string::npos) return;
-    value = Node::quoted_string(plain(directory / given).string()).at_location(value.loc());
+    value = Node::quoted_string(plain_path(directory / given).string()).at_location(value.loc());
   };
   const auto type_of = [&](const std::string& section) {
     const Node* type = root.find(section + ".type");

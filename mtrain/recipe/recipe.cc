@@ -127,8 +127,10 @@ SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
     if (is_saved_run(folder))
       return std::make_shared<const Source>(SourceKind::file, folder.string(),
                                             read_saved_config(folder).resolved);
-    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(),
-                                          HfDir(folder).config_text());
+    const HfDir weights(folder);  // or one file of it
+    return std::make_shared<const Source>(SourceKind::file,
+                                          (plain_path(weights.path()) / "config.json").string(),
+                                          weights.config_text());
   });
 }
 
@@ -214,8 +216,9 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
       const Node* ours = recipe.config.root().find(setting.path);
       if (ours && !is_set(*ours))
         request.overrides.push_back(
-            {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
-             Location{file, 0, 0}});
+            {.text = cat("++", setting.path, "=", override_value_text(setting.value)),
+             .written = Location{file, 0, 0},
+             .given = false});
       else if (ours)
         judge_setting(setting, *ours, name, differing);
     }
