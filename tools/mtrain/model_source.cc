@@ -87,6 +87,32 @@ std::string name_of_made(const fs::path& folder) {
   return cat("the recipe made for ", folder.string());
 }
 
+/// Settings that the family leaves to training may still take part in an evaluation: a capacity of
+/// experts drops tokens.
+void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
+                               const PluginHost& plugins) {
+  const std::string& plugin = recipe.settings.model.type;
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  const HfFamily& family =
+      hf_family_of(HfDir(folder).config_text(), folder.string(), families, plugin);
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const Schema* schema = catalog.component("model", plugin);
+  std::string lines;
+  for (const FieldSpec& spec : schema ? schema->fields : std::vector<FieldSpec>()) {
+    const Node* value = recipe.config.root().find(cat("model.", spec.path));
+    const auto& training = family.training_settings;
+    if (!value || std::find(training.begin(), training.end(), spec.path) == training.end())
+      continue;
+    const std::string usual = brief(default_value(spec, ""));
+    if (brief(*value) != usual)
+      lines += cat("\n  model.", spec.path, ": ", usual, " -> ", brief(*value));
+  }
+  if (!lines.empty())
+    log_warn(
+        "settings of training, with which the model may compute another function than that of ",
+        folder.string(), ":", lines);
+}
+
 SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
                           PluginHost& plugins) {
   const std::string name = name_of_made(folder);
@@ -101,6 +127,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
     return input.where && input.where.source->name() == name;
   });
   check_used_settings(run.recipe, plugins, folder.string(), true);
+  warn_of_training_settings(run.recipe, folder, plugins);
   resolve_dtype(run.recipe, plugins);
   return run;
 }
