@@ -80,6 +80,7 @@ void MappedNames::count_pending() {
 }
 
 void MappedNames::note(const Json& record) {
+  noted_ = true;
   const bool seeks_roles = has_messages_ && !pending_roles_.empty();
   if (pending_ == 0 && !seeks_roles) return;
   note(record, false);
@@ -123,6 +124,7 @@ std::string MappedNames::warning_of(const Column& column, const std::string& fil
 
 std::vector<std::string> MappedNames::finish(const std::string& file) const {
   std::vector<std::string> out;
+  if (!noted_) return out;
   const std::vector<std::string> fields(fields_.begin(), fields_.end());
   for (const Column& column : columns_) {
     if (column.used) continue;

@@ -22,7 +22,7 @@ class MT_API MappedNames {
   void note(const Json& record);
   /// Throws Error(config) for an entry of dataset.columns whose field no record has, where this
   /// drops a field or changes what is read. Returns a warning for each other entry without effect.
-  /// `file`: for messages.
+  /// `file`: for messages. Nothing if no record was noted.
   std::vector<std::string> finish(const std::string& file) const;
 
  private:
@@ -38,6 +38,7 @@ class MT_API MappedNames {
   std::string warning_of(const Column& column, const std::string& file) const;
 
   std::string format_;
+  bool noted_ = false;         // any record
   bool has_messages_ = false;  // the format has messages, or items like them
   std::vector<Column> columns_;
   std::vector<std::string> role_fields_;

@@ -74,7 +74,7 @@ class FileLoader {
   void note_unused() {
     const RecordSettings& r = settings_.records;
     const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
-    if (file_.counts.records > 0) file_.unused = names_->finish(what);
+    file_.unused = names_->finish(what);
     if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/expression.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_families.h"
 
@@ -32,7 +33,7 @@ class FamilyReader {
     inherit(root, base);
     if (!common) read_head(root);
     each(root, "settings", [&](const auto& e) { put(family_.settings, e.key, scalar(e.value)); });
-    each(root, "zeros", [&](const auto& e) { put(family_.zeros, e.key, text(e.value)); });
+    each(root, "zeros", [&](const auto& e) { put(family_.zeros, e.key, expression(e.value)); });
     each(root, "objects", [&](const auto& e) { read_object(e); });
     each(root, "keys", [&](const auto& e) { read_key(e); });
     each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });
@@ -66,6 +67,18 @@ class FamilyReader {
   std::string text(const Node& node) {
     if (node.is_scalar() && !node.is_null() && !node.as_text().empty()) return node.as_text();
     fault(node.loc(), "wanted a text");
+    return {};
+  }
+  /// An expression of settings that are numbers.
+  std::string expression(const Node& node) {
+    ExpressionScope ones;
+    ones.name = [](std::string_view, size_t) { return ExpressionValue(int64_t{1}); };
+    try {
+      if (std::holds_alternative<int64_t>(evaluate_expression(text(node), ones))) return text(node);
+      fault(node.loc(), "wanted an expression that is a whole number, hidden_size // heads");
+    } catch (const ExpressionError& error) {
+      fault(node.loc(), error.what());
+    }
     return {};
   }
   Node scalar(const Node& node) {
