@@ -8,6 +8,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
+#include "mtrain/finetune/mapped_names.h"
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
@@ -66,6 +67,7 @@ class FileLoader {
                                          names.begin());
     }
     file_.format = name(format);
+    names_.emplace(options, file_.format);
     reader_.emplace(format, std::move(options));
   }
 
@@ -101,6 +103,7 @@ class FileLoader {
   void note_unused() {
     const RecordSettings& r = settings_.records;
     const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
+    file_.unused = names_->finish(what);
     if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(
@@ -126,6 +129,7 @@ class FileLoader {
     if (!reader_) choose_format();
     std::vector<Example> examples;
     for (size_t i = 0; i < records_.size(); ++i) {
+      names_->note(records_[i]);
       try {
         examples.push_back(reader_->read(records_[i], places_[i]));
         if (examples.back().kind == Example::Kind::chat) ++file_.counts.chats;
@@ -193,6 +197,7 @@ class FileLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   std::optional<RecordReader> reader_;
+  std::optional<MappedNames> names_;
   std::vector<Json> records_;
   std::vector<std::string> places_;
   ExampleStore store_;

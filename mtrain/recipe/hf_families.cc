@@ -87,6 +87,12 @@ std::string lacking_part(const HfFamily& family, const Schema* schema) {
   return {};
 }
 
+bool is_training_setting(const HfFamily& family, const FieldSpec& spec) {
+  return spec.resume == ResumeClass::safe || spec.resume == ResumeClass::start ||
+         std::find(family.training_settings.begin(), family.training_settings.end(), spec.path) !=
+             family.training_settings.end();
+}
+
 HfFamilies HfFamilies::read(const std::vector<fs::path>& plugin_folders) {
   HfFamilies out;
   std::map<std::string, PluginReader> plugins;

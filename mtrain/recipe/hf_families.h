@@ -118,6 +118,9 @@ struct HfFamily {
   std::string needs;      // the feature that is not built, if the family's files say no more
   std::string compared;   // with which other implementation its results were compared, and where
   HfConditions settings;  // settings that all models of the family have
+  /// What a setting of 0 stands for, as an expression of settings: {"head_dim", "hidden_size //
+  /// heads"}. A recipe may write the number instead.
+  std::vector<std::pair<std::string, std::string>> zeros;
   std::vector<HfObject> objects;
   std::vector<HfKey> keys;
   std::map<std::string, std::string> indices;  // letter of a tensor's pattern to the setting that
@@ -137,6 +140,10 @@ struct HfFamily {
 /// The feature without which the plugin cannot compute the family's models; empty: none. `schema`:
 /// the plugin's settings; null: unknown, so the answer is that the plugin is missing.
 MT_API std::string lacking_part(const HfFamily& family, const Schema* schema);
+
+/// True for a setting that only training uses, so that a recipe may set it for any folder of the
+/// family, and export need not write it.
+MT_API bool is_training_setting(const HfFamily& family, const FieldSpec& spec);
 
 class MT_API HfFamilies {
  public:

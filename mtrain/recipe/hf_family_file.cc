@@ -4,27 +4,21 @@
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/expression.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_families.h"
 
 namespace mtrain {
 namespace {
 
-const std::vector<std::string> kWords = {"model_type",
-                                         "architectures",
-                                         "like",
-                                         "needs",
-                                         "settings",
-                                         "objects",
-                                         "keys",
-                                         "indices",
-                                         "blocks",
-                                         "tensors",
-                                         "copies",
-                                         "unused",
-                                         "training_settings",
-                                         "former_endings",
-                                         "compared"};
+const std::vector<std::string> kWords = {"model_type",     "architectures",
+                                         "like",           "needs",
+                                         "settings",       "zeros",
+                                         "objects",        "keys",
+                                         "indices",        "blocks",
+                                         "tensors",        "copies",
+                                         "unused",         "training_settings",
+                                         "former_endings", "compared"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -45,6 +39,7 @@ class FamilyReader {
       else
         put(family_.settings, e.key, scalar(e.value));
     });
+    each(root, "zeros", [&](const auto& e) { put(family_.zeros, e.key, expression(e.value)); });
     each(root, "objects", [&](const auto& e) { read_object(e); });
     each(root, "keys", [&](const auto& e) { read_key(e); });
     each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });
@@ -78,6 +73,18 @@ class FamilyReader {
   std::string text(const Node& node) {
     if (node.is_scalar() && !node.is_null() && !node.as_text().empty()) return node.as_text();
     fault(node.loc(), "wanted a text");
+    return {};
+  }
+  /// An expression of settings that are numbers.
+  std::string expression(const Node& node) {
+    ExpressionScope ones;
+    ones.name = [](std::string_view, size_t) { return ExpressionValue(int64_t{1}); };
+    try {
+      if (std::holds_alternative<int64_t>(evaluate_expression(text(node), ones))) return text(node);
+      fault(node.loc(), "wanted an expression that is a whole number, hidden_size // heads");
+    } catch (const ExpressionError& error) {
+      fault(node.loc(), error.what());
+    }
     return {};
   }
   Node scalar(const Node& node) {

@@ -152,6 +152,25 @@ constexpr RuleCase kSettings[] = {
      "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2]"},
     {"weights-sum", "llama", "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,0]",
      "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,2]"},
+    {"valid-weights-match", "llama", "dataset.valid_weights=[1]",
+     "dataset.valid_path='' dataset.valid_paths=[c] dataset.valid_weights=[1]"},
+    {"test-weights-match", "llama", "dataset.test_paths=[c,d] dataset.test_weights=[1]",
+     "dataset.test_paths=[c,d] dataset.test_weights=[1,2]"},
+    {"phases", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:1k,weights:[1]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:1k,weights:[1,0]}]"},
+    {"phases-order", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] "
+     "dataset.phases=[{samples:10,weights:[1,0]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]"},
+    {"phases-weights", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]"},
     {"keep-two", "llama", "checkpoint.keep=1", "checkpoint.keep=2"},
     {"retain-interval", "llama", "checkpoint.retain_interval=15 checkpoint.interval=10",
      "checkpoint.retain_interval=20 checkpoint.interval=10"},

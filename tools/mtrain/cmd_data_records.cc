@@ -130,6 +130,7 @@ void show_preferences(const Cli& cli, const PluginHost& plugins, const RecordArg
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file =
       load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
+  file.log_unused();
   std::cout << file.summary(arguments.seq_length) << '\n';
   auto [first, last] = range(file.size());
   for (int64_t i = first; i < last; ++i) {

@@ -71,7 +71,8 @@ void ModelSection::bind(Fields& f) {
       .input_path();
   f("init_ignore", init_ignore,
     "keys of config.json in the init_from folder to ignore, although the model plugin does not "
-    "support them")
+    "support them; and settings of the model, without 'model.', that may differ from those with "
+    "which all models of the folder's family compute")
       .example("[sliding_window]")
       .resume(start);
   bind_recompute(*this, f);

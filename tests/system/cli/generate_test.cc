@@ -309,6 +309,43 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }
 
+TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to it") {
+  Scratch scratch("mtrain-hf-names");
+  copy_tiny_llama(scratch / "model");
+  fs::create_directories(scratch / "sub");
+  // The type is that of config.json, and the line says so.
+  const std::string words = " --batches 1 dataset=mock tokenizer=byte model.seq_length=32";
+  Outcome eval = cli_in(scratch / "sub", "eval --from ../model" + words);
+  CHECK_MESSAGE(eval.status == 0, eval.err);
+  CHECK_MESSAGE(eval.out.starts_with((scratch / "model").string() +
+                                     " (in fp32, for the dtype of config.json), valid: loss "),
+                eval.out);
+  Outcome typed =
+      cli_in(scratch / "sub", "eval --from ../model mixed_precision.dtype=bf16" + words);
+  CHECK_MESSAGE(has(typed.out, " (in bf16), valid: loss "), typed.out);
+  Outcome json = cli_in(scratch / "sub", "eval --json --from ../model" + words);
+  CHECK(nlohmann::json::parse(json.out).at("dtype") == "fp32");
+  Outcome file = cli_in(scratch.path(), "eval --from model/model.safetensors" + words);
+  CHECK(file.status == 12);
+  CHECK_MESSAGE(has(file.err, "is a file of a Hugging Face folder"), file.err);
+  CHECK_MESSAGE(has(file.err, "--from model"), file.err);
+  // Of start values from one file, config.json is next to it.
+  scratch.write("sub/r.yaml",
+                "model: {type: llama, init_from: ../model/model.safetensors, seq_length: 16}\n"
+                "tokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"
+                "scheduler: {warmup_steps: 0}\nlogger: {tensorboard: false}\n");
+  Outcome other = cli_in(scratch.path(), "check sub/r.yaml model.layers=1");
+  CHECK_MESSAGE(
+      has(other.err + other.out, "1 differs from " + (scratch / "model/config.json").string() +
+                                     ", where num_hidden_layers is 2"),
+      other.err);
+  // What config.json gives is not among the words of the user.
+  REQUIRE(cli_in(scratch.path(), "sub/r.yaml -q run.dir=run train.steps=1").status == 0);
+  Outcome shown = cli_in(scratch.path(), "runs show run");
+  CHECK_MESSAGE(has(shown.out, "train.steps=1"), shown.out);
+  CHECK_MESSAGE(!has(shown.out, "++model."), shown.out);
+}
+
 TEST_CASE("eval and generate refuse settings that have no effect on saved weights") {
   Scratch scratch("mtrain-unused-settings");
   scratch.write("r.yaml", tiny_recipe());

@@ -103,7 +103,8 @@ TEST_CASE("an id outside a tokenizer's vocabulary names the tokenizer") {
   }
   CHECK_FALSE(std::filesystem::exists(folder / "pair.bin"));
   const Outcome trained =
-      train(folder, "tokenizer", "id", {"++tokenizer.value=-3", "train.steps=1", "scheduler.warmup_steps=0"});
+      train(folder, "tokenizer", "id",
+            {"++tokenizer.value=-3", "train.steps=1", "scheduler.warmup_steps=0"});
   INFO(trained.err);
   REQUIRE(trained.status == 0);
   const Outcome outcome = testing::cli({"--plugin-path", kFixtures, "generate", "--from",

@@ -127,6 +127,8 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead + "keys: {}\ncopies:\n  t: {of: u}\n", {"t is a copy of u, which is not among"}},
       {kHead + "keys: {}\nobjects:\n  rope: {write: x}\n", {"rope has no names to read"}},
       {kHead + "keys: {}\nblocks:\n  odd: {from: x}\n", {"blocks odd lacks `every`"}},
+      {kHead + "keys: {}\nzeros: {head_dim: hidden //}\n", {":4:"}},
+      {kHead + "keys: {}\nzeros: {head_dim: \"'x'\"}\n", {"that is a whole number"}},
   };
   for (const Case& c : cases) {
     CAPTURE(c.text);
