@@ -127,7 +127,7 @@ FAMILIES = {
         "normalized, limits, all kv heads": dict(norm_topk_prob=True, clip_qkv=0.7, **ALL_KV),
         "biases, tied": dict(attention_bias=True, tie_word_embeddings=True),
     }),
-    "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", ROUTED, {
+    "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", dict(ROUTED, head_dim=8), {
         "plain": dict(rms_norm_eps=1e-6),
         "norms and biases, groups, wide heads": dict(
             use_qk_norm=True, attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=12),
@@ -135,7 +135,8 @@ FAMILIES = {
             norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, **ONE_KV),
         "all of a head is rotated, one expert": dict(num_experts_per_tok=1, partial_rotary_factor=1.0),
     }),
-    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ROUTED, sliding_window=None), {
+    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(
+        {k: v for k, v in ROUTED.items() if k != "num_mtp_layers"}, sliding_window=None), {
         "normalized": dict(norm_topk_prob=True, n_shared_experts=1, first_k_dense_replace=1),
         "raw weights, biases, groups, wide heads": dict(
             norm_topk_prob=False, attention_bias=True, n_shared_experts=2, n_group=2, topk_group=1, **WIDE),
@@ -170,8 +171,8 @@ FAMILIES = {
         num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
             "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
             "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
-            "windows of all blocks, one expert, tied": dict(
-                layer_types=["sliding_attention"] * 2, num_experts_per_tok=1, tie_word_embeddings=True, **rope()),
+            "windows of all blocks, two experts, tied": dict(
+                layer_types=["sliding_attention"] * 2, num_experts_per_tok=2, tie_word_embeddings=True, **rope()),
         }, no_decay=r"_norm\.weight$|_bias$"),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {

@@ -52,7 +52,8 @@ constexpr Rule kRules[] = {
     row("rope-beta-slow-unused", "model.rope.beta_slow", MT_YARN, kYarn),
     row("rope-truncate-unused", "model.rope.truncate", MT_YARN, kYarn),
     row("rope-mscale-unused", "model.rope.mscale",
-        MT_YARN " and model.rope.attention_factor == null and model.rope.mscale_all_dim > 0",
+        "model.rope.mscale == 0 or " MT_YARN
+        " and model.rope.attention_factor == null and model.rope.mscale_all_dim > 0",
         {"it is a coefficient of yarn's attention factor, and used only with mscale_all_dim"}),
     row("rope-mscale-all-unused", "model.rope.mscale_all_dim",
         MT_YARN " and model.rope.attention_factor == null",
