@@ -23,7 +23,8 @@ export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 
 # 128 + a signal: stopped after saving. Before its time limit Slurm sends SIGUSR1 (see --signal), and the job goes back into the queue.
 status=0
-srun mtrain "$recipe" run.dir="$run" dist.comm=tcp dist.nproc="$SLURM_NTASKS" || status=$?
+# srun takes neither from sbatch: the cores of each rank (since Slurm 22.05), and -K, which ends all ranks when one fails.
+srun -K --cpus-per-task="$SLURM_CPUS_PER_TASK" mtrain "$recipe" run.dir="$run" dist.comm=tcp dist.nproc="$SLURM_NTASKS" || status=$?
 if ((status == 128 + $(kill -l USR1))); then
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -5,6 +5,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,8 +14,9 @@
 
 namespace mtrain {
 
-/// logits[T,E] = x[T,D] · w[E,D]ᵀ, computed and returned in float for any dtype of x.
-MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED);
+/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], computed and returned in float for any dtype of x. `b`
+/// may be undefined.
+MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor& b_E = {});
 
 /// How logits become a selection of top_k experts and their weights: w_j = scaling · s_j / Σ s over
 /// the selected experts, where s is the score. Without the division by Σ s: with pre_softmax, and
@@ -26,9 +28,15 @@ struct RouterRule {
   double scaling = 1;        // factor of the weights
   int64_t groups = 0;  // > 0: the experts form this number of equal groups, and only experts of
                        // `group_top_k` groups can be selected. A group is ranked by the sum of its
-                       // max(1, top_k / group_top_k) best scores (DeepSeek-AI 2024,
-                       // arXiv:2412.19437, 2.1.2)
-  int64_t group_top_k = 0;  // number of selected groups
+                       // `group_best` best scores (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2)
+  int64_t group_top_k = 0;        // number of selected groups
+  int64_t group_best = 0;         // 0: max(1, top_k / group_top_k)
+  std::optional<bool> normalize;  // the division by Σ s; absent: as said above. Softmax over the
+                                  // selected experts has it in any case
+
+  bool normalizes() const {
+    return normalize.value_or(score == Score::softmax ? !pre_softmax : top_k > 1);
+  }
 };
 
 /// An auxiliary loss for balanced load: coefficient · Σ_e f_e · P_e, where f_e is E times the
@@ -104,14 +112,29 @@ struct CombineMap {
 MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const CombineMap& map,
                            const Tensor& addend = {});
 
+/// How swish_gate() gates.
+struct SwishGate {
+  float factor = 1;  // 1: silu; 1.702: an approximation of gelu (Hendrycks & Gimpel 2016,
+                     // arXiv:1606.08415)
+  float offset = 0;
+  float limit = 0;  // 0: none
+  bool operator==(const SwishGate&) const = default;
+};
+/// y = g · sigmoid(factor · g) · (u + offset) with g = min(gate, limit) and u = min(max(up,
+/// -limit), limit), as in gpt-oss (OpenAI 2025, arXiv:2508.10925). Computed in float and rounded
+/// once; where a limit replaces a value, the gradient is 0. About twenty passes over memory: there
+/// is no fused kernel.
+MT_API Tensor swish_gate(const Tensor& gate_RF, const Tensor& up_RF, const SwishGate& form);
+
 /// Number of rows of each expert, or to or from each rank. On the host.
 using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
-/// y[R,N]: the rows of expert e, which are consecutive, times w[e]ᵀ of w[E,N,D]. `rows` has the
-/// number of rows of each expert. With `later`, the gradient of w is deferred to it, unless
-/// backward defers gradients of parameters anyway; the caller runs it. With `quantized`, which must
-/// outlive the tape, the products are in a low-precision type, for each expert separately.
+/// y[R,N]: the rows of expert e, which are consecutive, times w[e]ᵀ of w[E,N,D], plus b[e] of
+/// b[E,N], which may be undefined. `rows` has the number of rows of each expert. With `later`, the
+/// gradient of w is deferred to it, unless backward defers gradients of parameters anyway; the
+/// caller runs it. With `quantized`, which must outlive the tape, the products are in a
+/// low-precision type, for each expert separately.
 MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows,
                              const std::shared_ptr<DeferredGradients>& later = nullptr,
-                             const QuantizedProducts* quantized = nullptr);
+                             const QuantizedProducts* quantized = nullptr, const Tensor& b_EN = {});
 
 }  // namespace mtrain

@@ -110,7 +110,8 @@ HfDir::HfDir(const fs::path& path) {
   auto status = fs::status(path, error);
   if (!fs::exists(status))
     refuse(path, "no such file or folder",
-           "give a folder with config.json and model.safetensors, or a .safetensors file");
+           "give a run's folder or one of its checkpoints, a folder with config.json and "
+           "model.safetensors, or a .safetensors file");
   if (!fs::is_directory(status)) {
     folder_ = path.parent_path().empty() ? fs::path(".") : path.parent_path();
     open_single(path);

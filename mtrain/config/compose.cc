@@ -118,10 +118,14 @@ void apply(Composition& out, Override override, const ComposeRequest& request, R
 /// file adds to those before it, so a recipe keeps the patches of the recipes that it includes.
 using PatchLists = std::vector<Node>;
 
-/// Removes a file's `patch` from its body.
+/// Removes a file's `patch` from its body. The patches of a file that is merged twice apply once,
+/// after those of the files before its last place.
 void take_patch(Node& body, PatchLists& lists) {
   Node* list = body.get("patch");
   if (!list) return;
+  std::erase_if(lists, [&](const Node& earlier) {
+    return earlier.loc() && earlier.loc().source == list->loc().source;
+  });
   lists.push_back(std::move(*list));
   body.erase("patch");
 }
@@ -159,7 +163,7 @@ void change(Composition& out, const PatchLists& lists, const std::vector<Overrid
     out.tree.erase("sweep");
   }
   out.patches.clear();
-  std::vector<Override> patched = patches(out.tree, report);
+  std::vector<Override> patched = patches(lists, report);
   for (const Override& override : patched) out.patches.push_back(override.where);
   for (auto& override : patched) {
     if (is_no_setting(override, repository, request, report)) continue;

@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/component_names.h"
 #include "mtrain/config/interpolate.h"
+#include "mtrain/config/merge_order.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
 #include "mtrain/config/operand.h"
@@ -91,80 +92,6 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   return out;
 }
 
-/// The order in which a value was merged: files in their order, then the patches and the overrides,
-/// each in their order.
-int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
-                const Location& where) {
-  if (!where) return 0;
-  const int files = static_cast<int>(composition.files.size());
-  auto is_at = [&](const Location& at) {
-    return at.source == where.source && at.line == where.line && at.column == where.column;
-  };
-  // The values of patches and of a recipe's sweep are in a file, but are applied as overrides.
-  const auto& patches = composition.patches;
-  const auto patch = std::ranges::find_if(patches, is_at);
-  if (patch != patches.end()) return files + 1 + static_cast<int>(patch - patches.begin());
-  const int last = files + static_cast<int>(patches.size());
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const Location& written = overrides[i].written;
-    if (written && !overrides[i].exact && is_at(written)) return last + 1 + static_cast<int>(i);
-  }
-  const bool argument = where.source->kind() == SourceKind::command_line;
-  for (int i = files; !argument && i-- > 0;)
-    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const OverrideText& o = overrides[i];
-    if (o.written ? o.written.source == where.source
-                  : where.source->name() == argument_name(o.argument))
-      return last + 1 + static_cast<int>(i);
-  }
-  return argument ? last + 1 : last;
-}
-
-/// All names of the setting at a path, as validate() accepts them. The names that the tree has come
-/// first: of several values, validate() uses the one that was merged last, so its name is in front.
-/// Then the setting's own name.
-std::vector<std::string> names_of(const std::string& path, const Composition& composition,
-                                  const std::vector<OverrideText>& overrides,
-                                  const SchemaCatalog& catalog) {
-  const size_t dot = path.find('.');
-  if (dot == std::string::npos) return {};
-  const std::string section = path.substr(0, dot);
-  const auto owners = owners_in(composition.tree, section, catalog);
-  const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
-  if (!own) return {};
-  std::vector<std::string> names = {own->path};
-  const std::string parent = own->path.substr(0, own->path.rfind('.') + 1);
-  auto add = [&](const std::string& old) {
-    // A former name may be the name of another setting today.
-    if (setting_named(old, owners)->path == own->path) names.push_back(old);
-  };
-  for (const Schema* owner : owners)
-    for (const auto& spec : owner->fields) {
-      if (spec.path != own->path) continue;
-      for (const auto& old : spec.renamed_from) {
-        add(old);
-        if (!parent.empty()) add(parent + old);
-      }
-    }
-  for (std::string& name : names) name = cat(section, ".", name);
-  auto given = [&](const std::string& name) { return composition.tree.find(name); };
-  const auto absent = std::stable_partition(names.begin(), names.end(), given);
-  if (absent - names.begin() > 1)
-    std::stable_sort(names.begin(), absent, [&](const std::string& a, const std::string& b) {
-      return merge_order(composition, overrides, given(a)->loc()) >
-             merge_order(composition, overrides, given(b)->loc());
-    });
-  return names;
-}
-
-/// The path at which the tree has the setting at `path`, under whichever of its names.
-std::string path_in(const Composition& composition, const ConfigRequest& request,
-                    const SchemaCatalog& catalog, const std::string& path) {
-  const auto names = names_of(path, composition, request.overrides, catalog);
-  return names.empty() ? path : names.front();
-}
-
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
@@ -202,7 +129,8 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.is_text = [&](const std::string& path) { return is_text_setting(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
-  if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())
+  const bool alone = out->files.size() == 1 && out->defaults.size() <= 1;
+  if (alone && out->tree.size() == 0 && request.overrides.empty())
     report.error("empty", "", out->tree.loc(), "the recipe is empty")
         .fix("a recipe sets at least a model and a dataset");
   return out;
@@ -215,7 +143,10 @@ void compute(Composition& composition, const ConfigRequest& request, const Schem
   InterpolationScope scope;
   scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
   scope.path_of = [&](const std::string& path) {
-    return path_in(composition, request, catalog, path);
+    return path_in(composition, request.overrides, catalog, path);
+  };
+  scope.replaced_by = [&](const std::string& path) {
+    return alternative_in(composition, request.overrides, catalog, path);
   };
   scope.operand = [&](const std::string& path, const Node& value, Report& faults) {
     return read_operand(value, path, owners_in(tree, path.substr(0, path.find('.')), catalog),
@@ -257,11 +188,12 @@ void escape(Node& node) {
 
 std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
 
-/// Whether the option of the section's group was reported as absent or not chosen. What it would
-/// have set is then missing for this reason.
-bool choice_failed(const std::string& section, const Report& report) {
+/// Whether the option of the section's group, or a file that may have any settings, was reported as
+/// absent or not chosen. What it would have set is then missing for this reason.
+bool choice_failed(const std::string& section, const SchemaCatalog& catalog, const Report& report) {
   return std::ranges::any_of(report.diagnostics(), [&](const Diagnostic& d) {
-    return d.path == section && (d.code == "defaults" || d.code == "missing");
+    const bool any_section = d.code == "defaults" && !catalog.section(first_part(d.path));
+    return any_section || (d.path == section && (d.code == "defaults" || d.code == "missing"));
   });
 }
 
@@ -391,7 +323,8 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   if (component) owners.push_back(component);
   Report faults;
   auto parts = validate(given, owners, faults, options);
-  report.add(choice_failed(schema.name, report) ? without_missing(faults) : std::move(faults));
+  report.add(choice_failed(schema.name, catalog, report) ? without_missing(faults)
+                                                         : std::move(faults));
   check_plugin_names(schema, parts[0], schema.name, catalog, report);
   Node whole = parts[0];
   if (component) {

@@ -87,7 +87,8 @@ std::string DefaultsTree::choice_of(const std::string& group, const std::string&
 void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
                              const std::string& sign, bool typed) {
   std::vector<std::string> names = repository_.options(group);
-  if (!names.empty()) fault.note(cat("options of ", group, ": ", join(names, ", ")));
+  if (!names.empty() && !group.empty())
+    fault.note(cat("options of ", group, ": ", join(names, ", ")));
   if (typed && request_.components) {
     const std::vector<std::string> components = request_.components(group);
     if (!components.empty()) fault.note(cat("components: ", join(components, ", ")));

@@ -282,22 +282,36 @@ bool DefaultsTree::is_cycle(const DefaultsNode& node) {
   return false;
 }
 
+namespace {
+
+int depth_of(const DefaultsNode& node) { return node.parent ? 1 + depth_of(*node.parent) : 0; }
+
+}  // namespace
+
 void DefaultsTree::remember(DefaultsNode& node) {
   if (node.entry.kind != DefaultsEntry::Kind::group) return;
   std::string key = node.key();
   auto [known, fresh] = choices_.emplace(key, *node.entry.name);
-  if (!fresh) {
-    const Location& other = choice_places_[key];
-    bool differ = known->second != *node.entry.name;
-    report_
-        .error("defaults", key, node.entry.where,
-               differ ? cat("is chosen twice: ", known->second, " and ", *node.entry.name)
-                      : "is in the defaults lists twice")
-        .note("also at " + other.text())
-        .fix(cat("to change the choice, write 'override ", key, ": ", *node.entry.name,
-                 "'; to use a group twice, give it a package, ", key, "@NAME"));
-  }
-  choice_places_[key] = node.entry.where;
+  if (!fresh) report_chosen_twice(key, *choosing_.at(key), node);
+  choosing_[key] = &node;
+}
+
+/// Reports two entries of a group. The one in the outer file, or the later one of the same file,
+/// may become an override of the other. `later`: the one that is merged later.
+void DefaultsTree::report_chosen_twice(const std::string& key, const DefaultsNode& later,
+                                       const DefaultsNode& earlier) {
+  const bool outer = depth_of(earlier) < depth_of(later);
+  const DefaultsNode &changes = outer ? earlier : later, &other = outer ? later : earlier;
+  const std::string &option = *changes.entry.name, &replaced = *other.entry.name;
+  report_
+      .error("defaults", key, changes.entry.where,
+             option != replaced ? cat("is chosen twice: ", replaced, " and ", option)
+                                : "is in the defaults lists twice")
+      .note("also at " + other.entry.where.text())
+      .fix(changes.entry.added
+               ? cat("to change the choice, write ", key, "=", option, " without '+'")
+               : cat("to change the choice, write 'override ", key, ": ", option,
+                     "' here; to use a group twice, give it a package, ", key, "@NAME"));
 }
 
 /// Expands the entries whose option refers to other choices, repeatedly, until no further entry can

@@ -77,6 +77,8 @@ class DefaultsTree {
   bool resolve_name(DefaultsNode& node);
   bool is_cycle(const DefaultsNode& node);
   void remember(DefaultsNode& node);
+  void report_chosen_twice(const std::string& key, const DefaultsNode& later,
+                           const DefaultsNode& earlier);
   void not_found(const DefaultsNode& node);
   void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
                  const std::string& sign, bool typed);
@@ -96,8 +98,8 @@ class DefaultsTree {
   std::vector<DefaultsEntry> appended_;         // +group=option
   std::vector<DefaultsNode*> pending_;          // entries whose option is interpolated
   std::map<std::string, std::string> choices_;  // by key
-  std::map<std::string, Location> choice_places_;
-  std::vector<std::string> group_keys_;  // the keys of all group entries
+  std::map<std::string, const DefaultsNode*> choosing_;  // the node of each of these choices
+  std::vector<std::string> group_keys_;                  // the keys of all group entries
 };
 
 }  // namespace mtrain

@@ -299,6 +299,7 @@ class Interpolator {
       walked.push_back(part);
       at = next;
     }
+    refuse_replaced(walked);
     complete(*at, walked);
     if (at->is_missing())
       throw InterpolationFault{cat(path_text(parts), " is ???: set it first"), ""};
@@ -307,6 +308,18 @@ class Interpolator {
     if (nodes_ > kMaxNodes)
       throw InterpolationFault{"the interpolations create too many values", ""};
     return Found{*at, std::move(walked), at};
+  }
+
+  /// Refuses a reference to a value that another setting replaces: it has no effect in the run.
+  void refuse_replaced(const Parts& parts) {
+    const std::string path = path_text(parts);
+    const std::string by = scope_.replaced_by ? scope_.replaced_by(path) : "";
+    if (by.empty()) return;
+    const Node* winner = root_.find(by);
+    throw InterpolationFault{
+        cat(visible(path, 80), " has no value in this run: ", by, " replaces it",
+            winner && winner->loc() ? cat(" (", winner->loc().text(), ")") : ""),
+        cat("remove ", by, ", or write a share such as 25% where the setting accepts one")};
   }
 
   std::optional<Found> fallback(const Parts& parts) {

@@ -26,6 +26,10 @@ struct InterpolationScope {
   /// written under any of its names; the path itself where there is no such setting. When empty,
   /// paths are as written.
   std::function<std::string(const std::string& path)> path_of;
+  /// The path of the setting that replaces the one at a path, train.epochs for train.steps, so that
+  /// a reference to the latter would see a value without effect; "" where none does. When empty,
+  /// no setting replaces another one.
+  std::function<std::string(const std::string& path)> replaced_by;
   /// Reads the value of a setting for arithmetic, as its schema reads it (4k is 4000). Returns the
   /// value itself where there is no such setting; nothing when the value is invalid and its fault
   /// is in the report. When empty, values are as written.

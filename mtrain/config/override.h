@@ -30,6 +30,7 @@ struct OverrideText {
       {};              // its location in a recipe or an override file, when it is not an argument
   bool exact = false;  // the text is in that file byte for byte, so locations inside it are known
   std::optional<std::string> raw = {};  // of `--set KEY VALUE`: the value, taken literally
+  bool given = true;  // by the user; false: from a file that the recipe names, such as config.json
 };
 
 /// Several values for one setting.

@@ -1,6 +1,7 @@
 #include "mtrain/data/batch_encoder.h"
 
 #include <algorithm>
+#include <span>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
@@ -13,6 +14,7 @@ BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const PrepareOptions& opt
       json_(options.json_keys),
       texts_(options.json_keys.size()) {
   if (options.append_eod) eod_ = tokenizer.eod();
+  if (eod_) check_ids(tokenizer, {&*eod_, 1});
   if (options.split_sentences) sentences_.emplace();
 }
 
@@ -100,6 +102,7 @@ void BatchEncoder::encode_texts(const Texts& texts, EncodedField& field) {
       else
         tokenizer_.encode_to(piece, field.ids);
     });
+    check_ids(tokenizer_, std::span(field.ids).subspan(begin));
     const size_t length = field.ids.size() - begin;
     MT_USER_CHECK(length < INT32_MAX, ErrorClass::data,
                   cat("a sequence of ", length, " tokens; the format holds 2147483647 at most"),

@@ -37,9 +37,9 @@ inline constexpr int32_t kIgnoredTarget = -1;
 /// One sample, filled in place: the caller sets the spans (seq_length elements each) to its own
 /// memory.
 struct Sample {
-  std::span<int32_t> tokens;     // model input
+  std::span<int32_t> tokens;     // model input: ids of the vocabulary, also in padding
   std::span<int32_t> targets;    // the id to predict at each position, or kIgnoredTarget
-  std::span<int32_t> positions;  // position of each token within its sequence
+  std::span<int32_t> positions;  // position of each token within its sequence: 0 to seq_length - 1
   /// the first index of each sequence: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
   /// The number of positions at the end that are padding: no text of the sample. Experts leave them
@@ -56,8 +56,9 @@ class MT_API SampleSource {
   virtual ~SampleSource() = default;
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
-  /// Fills every member of `out`, Sample::padding only if there is some. REQUIRES: 0 <= index <
-  /// size(). Throws Error(data) that names file, document and position.
+  /// Fills every member of `out`, Sample::padding only if there is some; the loader checks the
+  /// values (check_sample()). REQUIRES: 0 <= index < size(). Throws Error(data) that names file,
+  /// document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
   /// True when training may continue after the last sample with the first one again: the loader
   /// then reads sample i % size(). Otherwise it throws Error(data).

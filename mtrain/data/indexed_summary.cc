@@ -105,7 +105,10 @@ TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size) {
         file.read(s, at, block);
         auto [low, high] = std::minmax_element(block.begin(), block.end());
         range = {std::min(range.smallest, *low), std::max(range.largest, *high)};
-        auto bad = *low < 0 ? low : *high >= limit ? high : block.end();
+        const auto bad = *low >= 0 && *high < limit
+                             ? block.end()
+                             : std::find_if(block.begin(), block.end(),
+                                            [limit](int32_t id) { return id < 0 || id >= limit; });
         if (bad != block.end())
           throw Error(
               ErrorClass::data,

@@ -10,32 +10,20 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/data/sample_check.h"
 
 namespace mtrain {
 namespace {
 
 void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, MicroBatch& batch) {
-  MT_CHECK(!sample.starts.empty() && sample.starts.front() == 0, "a sample has no first sequence");
   const auto base = static_cast<int32_t>(row * seq_length);
   int32_t previous = -1;
   for (int32_t start : sample.starts) {
-    MT_CHECK(start > previous && start < seq_length, "sequence start ", start, " after ", previous);
     if (previous >= 0) batch.max_seqlen = std::max(batch.max_seqlen, start - previous);
     batch.cu_seqlens.push_back(base + start);
     previous = start;
   }
   batch.max_seqlen = std::max(batch.max_seqlen, static_cast<int32_t>(seq_length) - previous);
-}
-
-/// Notes the padding of a row. A target there would be a token that experts do not process.
-void add_padding(const Sample& sample, MicroBatch& batch) {
-  const auto length = static_cast<int64_t>(sample.targets.size());
-  MT_CHECK(sample.padding >= 0 && sample.padding <= length, sample.padding,
-           " padded positions in a sample of ", length);
-  const auto padded = sample.targets.last(static_cast<size_t>(sample.padding));
-  MT_CHECK(std::all_of(padded.begin(), padded.end(), [](int32_t t) { return t == kIgnoredTarget; }),
-           "a target in the ", sample.padding, " padded positions of a sample");
-  batch.padding.push_back(static_cast<int32_t>(sample.padding));
 }
 
 }  // namespace
@@ -168,12 +156,15 @@ class Loader::Worker {
       sample_.targets = std::span(batch.targets).subspan(at, seq);
       sample_.positions = std::span(batch.positions).subspan(at, seq);
       sample_.padding = 0;
-      int64_t index = first + row;
-      call_plugin(source_, "get()", [&] {
-        source_.get(source_.repeats() ? index % source_.size() : index, sample_);
-      });
+      const SampleBounds bounds{.tokens = sample_.tokens,
+                                .targets = sample_.targets,
+                                .positions = sample_.positions,
+                                .vocab_size = config_.vocab_size};
+      const int64_t index = source_.repeats() ? (first + row) % source_.size() : first + row;
+      call_plugin(source_, "get()", [&] { source_.get(index, sample_); });
+      check_sample(source_, index, sample_, bounds);
       add_sequences(sample_, row, config_.seq_length, batch);
-      add_padding(sample_, batch);
+      batch.padding.push_back(static_cast<int32_t>(sample_.padding));
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
     batch.num_target_tokens =

@@ -31,6 +31,7 @@ struct LoaderConfig {
   int64_t num_micro_batches = 1;  // micro-batches per step and rank
   int64_t dp_rank = 0, dp_size = 1;
   bool prefetch = true;
+  int64_t vocab_size = 0;  // ids must be less than this; 0: only negative ids are refused
   /// Samples per step over all ranks.
   int64_t global_batch_size() const { return micro_batch_size * num_micro_batches * dp_size; }
 };
@@ -43,7 +44,8 @@ class MT_API Loader {
   Loader(Loader&&) noexcept;
 
   /// This rank's micro-batches of the next step, valid until the next call. Allocates nothing after
-  /// the first calls. Throws Error(data) when the source is exhausted, and what the source throws.
+  /// the first calls. Throws Error(data) when the source is exhausted, Error(plugin) when it fills
+  /// a sample wrongly (check_sample()), and what the source throws.
   std::span<const MicroBatch> next();
   /// The cursor: the number of samples returned so far, over all ranks. Saved in checkpoints.
   int64_t consumed_samples() const;

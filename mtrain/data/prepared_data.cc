@@ -6,10 +6,63 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/config/report.h"
+#include "mtrain/config/value.h"
 #include "mtrain/data/input_stream.h"
 #include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
+namespace {
+
+constexpr const char* kPhasesHint =
+    "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of "
+    "dataset.paths";
+
+/// Reads a value of a phase as the setting of that type would be read.
+template <class T>
+T value_at(const Node& phase, const char* key, FieldType type, const std::string& place) {
+  FieldSpec spec;
+  spec.path = key;
+  spec.type = type;
+  Report faults;
+  const Node* given = phase.get(key);
+  auto value = given ? read_value(*given, spec, cat(place, ".", key), faults) : std::nullopt;
+  if (const T* read = value ? std::get_if<T>(&*value) : nullptr) return *read;
+  throw Error(ErrorClass::config,
+              given ? cat(place, ".", key, ": ", faults.diagnostics().at(0).message)
+                    : cat(place, ": ", brief(phase), " has no ", key),
+              kPhasesHint);
+}
+
+}  // namespace
+
+std::vector<BlendPhase> read_phases(const Node& phases, size_t num_paths) {
+  std::vector<BlendPhase> out;
+  if (phases.is_null()) return out;
+  MT_USER_CHECK(phases.is_list(), ErrorClass::config,
+                cat("dataset.phases is not a list: ", brief(phases)), kPhasesHint);
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const Node& item = phases.items()[i];
+    const std::string place = cat("dataset.phases[", i, "]",
+                                  item.loc() ? cat(" (", item.loc().text(), ")") : std::string());
+    MT_USER_CHECK(item.is_map(), ErrorClass::config,
+                  cat(place, ": ", brief(item), " is not a phase"), kPhasesHint);
+    for (const auto& entry : item.entries())
+      MT_USER_CHECK(entry.key == "samples" || entry.key == "weights", ErrorClass::config,
+                    cat(place, ": a phase has no '", printable(entry.key, 60), "'"), kPhasesHint);
+    BlendPhase phase{value_at<int64_t>(item, "samples", FieldType::integer, place),
+                     value_at<std::vector<double>>(item, "weights", FieldType::number_list, place)};
+    MT_USER_CHECK(phase.samples > 0, ErrorClass::config,
+                  cat(place, ": a phase of ", phase.samples, " samples"), kPhasesHint);
+    MT_USER_CHECK(phase.weights.size() == num_paths, ErrorClass::config,
+                  cat(place, ": ", counted(phase.weights.size(), "weight"), " for ",
+                      counted(num_paths, "path")),
+                  kPhasesHint);
+    phase.weights = normalize_weights(phase.weights, place);
+    out.push_back(std::move(phase));
+  }
+  return out;
+}
 
 void PreparedSettings::bind(Fields& f) {
   f.resume(ResumeClass::data);
@@ -57,7 +110,7 @@ PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContex
                            PreparedSampling sampling)
     : settings_(settings), context_(context), sampling_(std::move(sampling)) {
   check_settings();
-  phases_ = read_phases();
+  phases_ = checked_phases();
   blends_ = {
       open_blend("path", settings.path, settings.paths, settings.weights),
       open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
@@ -147,32 +200,14 @@ std::string PreparedData::order_identity(int64_t consumed) const {
   return cat(",\"order\":\"open\",\"mix\":[", join(mix, ","), "]");
 }
 
-std::vector<BlendPhase> PreparedData::read_phases() const {
-  std::vector<BlendPhase> out;
-  if (settings_.phases.is_null()) return out;
-  const std::string hint =
-      "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of "
-      "dataset.paths";
+std::vector<BlendPhase> PreparedData::checked_phases() const {
+  if (settings_.phases.is_null()) return {};
   MT_USER_CHECK(
-      settings_.phases.is_list() && open_order() && !settings_.weights.empty(), ErrorClass::config,
-      !settings_.phases.is_list() ? cat("dataset.phases is not a list: ", brief(settings_.phases))
-                                  : "dataset.phases needs dataset.order=open and dataset.weights",
-      hint);
-  for (const auto& item : settings_.phases.items()) {
-    const Node *samples = item.get("samples"), *weights = item.get("weights");
-    const std::string place = item.loc() ? cat(item.loc().text(), ": ") : "";
-    MT_USER_CHECK(samples && weights && weights->is_list() &&
-                      weights->size() == settings_.paths.size() && item.size() == 2,
-                  ErrorClass::config,
-                  cat(place, "dataset.phases: ", brief(item), " is not a phase"), hint);
-    BlendPhase phase{samples->as_int(), {}};
-    MT_USER_CHECK(phase.samples > 0, ErrorClass::config,
-                  cat(place, "dataset.phases: a phase of ", phase.samples, " samples"), hint);
-    for (const auto& weight : weights->items()) phase.weights.push_back(weight.as_double());
-    phase.weights = normalize_weights(phase.weights, "dataset.phases");
-    out.push_back(std::move(phase));
-  }
-  return out;
+      open_order() && !settings_.weights.empty(), ErrorClass::config,
+      cat("dataset.phases needs ",
+          open_order() ? "dataset.weights, which apply after them" : "dataset.order=open"),
+      kPhasesHint);
+  return read_phases(settings_.phases, settings_.paths.size());
 }
 
 void PreparedData::check_settings() const {

@@ -27,6 +27,10 @@ struct MT_API PreparedSettings {
   void bind(Fields& f);
 };
 
+/// Reads dataset.phases of a blend of `num_paths` pairs; none for null. Throws Error(config) that
+/// names the faulty item.
+MT_API std::vector<BlendPhase> read_phases(const Node& phases, size_t num_paths);
+
 /// How a dataset splits a file into samples.
 struct PreparedSampling {
   std::string
@@ -69,7 +73,7 @@ class MT_API PreparedData {
   bool own_files() const { return !blends_[1].files.empty() || !blends_[2].files.empty(); }
   bool open_order() const { return settings_.order == "open"; }
   void check_settings() const;
-  std::vector<BlendPhase> read_phases() const;
+  std::vector<BlendPhase> checked_phases() const;
   std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const;
   File open(const std::string& text) const;
   void log_unrecorded() const;

@@ -5,10 +5,12 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <typeinfo>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
+#include "mtrain/data/id_range.h"
 
 namespace mtrain {
 namespace {
@@ -80,7 +82,7 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
     MT_USER_CHECK(
         text.substr(at).starts_with(bytes), ErrorClass::data,
         cat("the tokenizer ", name(), " does not report the positions of its tokens in the text"),
-        "");
+        "decode_bytes() does not give back the text, so the plugin must override encode_with()");
     size_t begin = at, end = at + bytes.size();
     auto inside = [&](size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
@@ -95,6 +97,7 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int32_t> ids;
   call_plugin(*this, "encode()", [&] { encode_to(text, ids); });
+  check_ids(*this, ids);
   return ids;
 }
 
@@ -106,8 +109,10 @@ std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::s
   std::mutex mutex;
   auto work = [&] {
     try {
-      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < texts.size();)
+      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < texts.size();) {
         call_plugin(*this, "encode()", [&] { encode_to(texts[i], out[i]); });
+        check_ids(*this, out[i]);
+      }
     } catch (...) {
       next = texts.size();
       std::lock_guard lock(mutex);
@@ -155,6 +160,18 @@ std::string StreamDecoder::finish() {
   ids_.clear();
   returned_ids_ = returned_bytes_ = 0;
   return out;
+}
+
+void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  const int64_t vocab = tokenizer.vocab_size();
+  const int64_t at = first_outside(ids, 0, vocab);
+  if (at < 0) return;
+  const PluginCode* plugin = plugin_at(&typeid(tokenizer));
+  throw Error(ErrorClass::plugin,
+              cat(plugin ? plugin->title : cat("the tokenizer ", tokenizer.name()),
+                  " gave an id outside its vocabulary of ", vocab, ": token ", at, " of a text is ",
+                  ids[static_cast<size_t>(at)]),
+              "vocab_size() is the largest id plus one: correct it, or the ids, in the plugin");
 }
 
 std::string repair_utf8(std::string_view bytes) {

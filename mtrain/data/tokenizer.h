@@ -110,6 +110,10 @@ class MT_API StreamDecoder {
   size_t returned_bytes_ = 0;  // bytes of decode_bytes(ids_) that are already returned
 };
 
+/// Throws Error(plugin) that names the tokenizer, the first id outside its vocab_size() and its
+/// position. A model would read such an id as nothing.
+MT_API void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids);
+
 /// Replaces bytes that are not part of well-formed UTF-8 by U+FFFD.
 MT_API std::string repair_utf8(std::string_view bytes);
 

@@ -86,7 +86,7 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer,
       cat(made_by->packed
               ? std::string("choose that tokenizer with its settings, pack the records again")
               : cat(words.name, printable(made_by->name),
-                    " with the files used then, prepare the text again"),
+                    " with the settings and files used then, prepare the text again"),
           ", or accept its ids by ", words.accept));
 }
 

@@ -33,6 +33,7 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
     auto part =
         std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
     call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(part, {}, out.ids, &spans); });
+    check_ids(tokenizer, out.ids);
     for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
   }
   return out;

@@ -166,6 +166,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   const auto special = tokenizer_.special_tokens();
   call_plugin(tokenizer_, "encode()",
               [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
+  mtrain::check_ids(tokenizer_, out.ids);
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(),
                        [id](const SpecialToken& t) { return t.id == id; });
@@ -190,6 +191,7 @@ TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
     call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
+    mtrain::check_ids(tokenizer_, out.ids);
     out.trained.resize(out.ids.size(),
                        segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }

@@ -49,6 +49,8 @@ class MT_API ExampleEncoder {
       std::span<const Example> examples,
       const std::function<void(const Example&, const Error&)>& rejected, int threads = 0) const;
   bool has_template() const { return template_ != nullptr; }
+  /// The chat template's name: a ready-made one, or its file. Empty: none.
+  const std::string& template_name() const { return file_.name; }
   /// Special tokens of the template, such as "<|im_end|>", that the tokenizer encodes as several
   /// tokens. If there are any, the template belongs to another model.
   std::vector<std::string> missing_special_tokens() const;

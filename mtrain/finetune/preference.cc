@@ -5,6 +5,8 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/finetune/mapped_names.h"
 #include "mtrain/finetune/messages.h"
 #include "mtrain/finetune/record_file.h"
 
@@ -127,6 +129,10 @@ std::string PreferenceFile::summary(int64_t seq_length) const {
   return out;
 }
 
+void PreferenceFile::log_unused() const {
+  for (const std::string& warning : unused) log_warn(warning);
+}
+
 namespace {
 
 /// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
@@ -150,6 +156,8 @@ class PreferenceLoader {
     take_block();
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
+    if (names_)
+      file_.unused = names_->finish(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
@@ -166,7 +174,9 @@ class PreferenceLoader {
           "names");
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
       file_.pairs = file_.format == "pairs";
+      names_.emplace(options_, file_.format);
     }
+    names_->note(record);
     try {
       block_.push_back(read_preference(record, file_.format, options_, place));
     } catch (const RecordFault& fault) {
@@ -226,6 +236,7 @@ class PreferenceLoader {
   FormatOptions options_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
+  std::optional<MappedNames> names_;
   std::vector<Preference> block_;
   ExampleStore store_;
 };

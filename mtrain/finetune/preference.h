@@ -45,8 +45,10 @@ struct MT_API PreferenceFile {
   std::shared_ptr<const ExampleStore> answers;  // pairs: 2i chosen, 2i + 1 rejected; labels: i
   std::vector<bool> good;                       // labels: of each
   std::vector<std::string> places;              // of each record that is left
+  std::vector<std::string> unused;  // warnings: settings that have no effect on these records
   int64_t size() const { return static_cast<int64_t>(places.size()); }
   std::string summary(int64_t seq_length) const;
+  void log_unused() const;
 };
 
 /// Like load_sft_file. A record whose answers do not fit into one sample together is dropped or is

@@ -8,6 +8,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
+#include "mtrain/finetune/mapped_names.h"
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
@@ -48,6 +49,7 @@ class FileLoader {
     file_.counts.bad = bad_.skipped();
     file_.counts.records += bad_.skipped() - refused_;
     note_unused();
+    file_.form = form();
     file_.examples = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
@@ -65,13 +67,43 @@ class FileLoader {
                                          names.begin());
     }
     file_.format = name(format);
+    names_.emplace(options, file_.format);
     reader_.emplace(format, std::move(options));
+  }
+
+  std::string form() const {
+    const int64_t chats = file_.counts.chats;
+    const std::string in_template =
+        cat("in the chat template ", printable(encoder_.template_name()));
+    const std::string begin = cat(file_.format, " records are trained ");
+    switch (reader_->format()) {
+      case RecordFormat::alpaca:
+        if (chats > 0) return begin + in_template;
+        return cat(begin, "in ", alpaca_form(settings_.records),
+                   encoder_.has_template() ? "; the tokenizer's chat template is not used "
+                                             "(dataset.template_path selects it)"
+                                           : "");
+      case RecordFormat::sharegpt:
+      case RecordFormat::openai:
+        return begin + in_template;
+      case RecordFormat::prompt_completion:
+        if (chats == 0) return begin + "as plain text, prompt and completion";
+        return cat(begin, in_template,
+                   chats < file_.counts.records ? ", those without messages as plain text" : "");
+      case RecordFormat::text:
+      case RecordFormat::segments:
+        return begin + "as plain text";
+      case RecordFormat::tokens:
+        return begin + "as their ids";
+    }
+    return {};
   }
 
   /// The rules between settings report what is known without the records.
   void note_unused() {
     const RecordSettings& r = settings_.records;
     const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
+    file_.unused = names_->finish(what);
     if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(
@@ -97,6 +129,7 @@ class FileLoader {
     if (!reader_) choose_format();
     std::vector<Example> examples;
     for (size_t i = 0; i < records_.size(); ++i) {
+      names_->note(records_[i]);
       try {
         examples.push_back(reader_->read(records_[i], places_[i]));
         if (examples.back().kind == Example::Kind::chat) ++file_.counts.chats;
@@ -164,6 +197,7 @@ class FileLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   std::optional<RecordReader> reader_;
+  std::optional<MappedNames> names_;
   std::vector<Json> records_;
   std::vector<std::string> places_;
   ExampleStore store_;
@@ -182,6 +216,10 @@ std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
 }
 
 }  // namespace
+
+std::string alpaca_form(const RecordSettings& settings) {
+  return settings.prompt.empty() ? "Stanford Alpaca's prompt" : "the prompt of dataset.prompt";
+}
 
 std::string SftFile::summary() const {
   std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ",

@@ -63,6 +63,8 @@ struct MT_API SftFile {
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
   std::vector<std::string> unused;  // warnings: settings that have no effect on these records
+  /// How the model sees them: "alpaca records are trained in Stanford Alpaca's prompt"
+  std::string form;
   /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 truncated
   /// to 4097 tokens; …"
   std::string summary() const;
@@ -97,6 +99,8 @@ MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split wh
 /// Packs these examples: one per pack, or by first-fit decreasing.
 MT_API Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen,
                         const SftSettings& settings, int64_t seq_length);
+/// The text that alpaca records become without a chat template: "Stanford Alpaca's prompt".
+MT_API std::string alpaca_form(const RecordSettings& settings);
 /// The id for padding.
 MT_API int32_t padding_id(const Tokenizer& tokenizer);
 

@@ -12,9 +12,17 @@
 namespace mtrain {
 
 /// Parts of a block whose activations are computed again in backward (selective recomputation).
-enum class RecomputePart : uint8_t { core_attn, layernorm, mlp, moe, moe_act, shared_experts };
-inline constexpr std::string_view kRecomputeParts[] = {"core_attn", "layernorm", "mlp",
-                                                       "moe",       "moe_act",   "shared_experts"};
+enum class RecomputePart : uint8_t {
+  core_attn,
+  layernorm,
+  mlp,
+  moe,
+  moe_act,
+  shared_experts,
+  mla_up_proj
+};
+inline constexpr std::string_view kRecomputeParts[] = {
+    "core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"};
 
 struct MT_API BlockPlan {
   bool full = false;        // blocks are computed again from their inputs: in groups of `group`, or

@@ -65,20 +65,26 @@ AttentionOptions DecoderSettings::attention_options(const RopeTable& table, int6
   AttentionSinks sinks = attention.softmax == "off_by_one"  ? AttentionSinks::zero
                          : attention.softmax == "learnable" ? AttentionSinks::learned
                                                             : AttentionSinks::none;
-  return {.layout = head_layout(),
-          .bias = attention.has_qkv_bias(),
-          .out_bias = attention.has_out_bias(),
-          .qk_norm = attention.norm_options(eps(), block.norm_zero_centered),
-          .clip = static_cast<float>(attention.clip_qkv),
-          .gate = attention.output_gate,
-          .init_std = std(),
-          .out_init_std = out_std(),
-          .rope = attention.has_rope(index) ? &table : nullptr,
-          .window = attention.window_of(index),
-          .scale = static_cast<float>(attention.softmax_scale.value_or(0)),
-          .cap = static_cast<float>(attention.logit_cap),
-          .dropout = static_cast<float>(attention.dropout),
-          .sinks = sinks};
+  return {
+      .layout = latent ? latent->heads.layout() : head_layout(),
+      .bias = attention.has_qkv_bias(),
+      .out_bias = attention.has_out_bias(),
+      .qk_norm = attention.norm_options(eps(), block.norm_zero_centered),
+      .clip = static_cast<float>(attention.clip_qkv),
+      .gate = attention.output_gate,
+      .init_std = std(),
+      .out_init_std = out_std(),
+      .rope = attention.has_rope(index) ? &table : nullptr,
+      .window = attention.window_of(index),
+      .scale = static_cast<float>(attention.softmax_scale.value_or(latent ? latent_scale() : 0)),
+      .cap = static_cast<float>(attention.logit_cap),
+      .dropout = static_cast<float>(attention.dropout),
+      .sinks = sinks};
+}
+
+double DecoderSettings::latent_scale() const {
+  const double factor = rope.softmax_factor();
+  return factor / std::sqrt(static_cast<double>(latent->heads.query()));
 }
 
 RopeConfig DecoderSettings::rope_of(int64_t index) const {
@@ -90,7 +96,7 @@ float DecoderSettings::out_std() const {
 }
 
 void DecoderSettings::check() const {
-  rope.check(head_layout().head_dim);
+  rope.check(rotary_head_dim());
   block.check();
   attention.check(layers);
 }
@@ -112,7 +118,7 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
     : settings_(c), context_(context) {
   const Scope& s = context.scope;
   c.check();
-  const int64_t head_dim = c.head_layout().head_dim, positions = context.max_positions;
+  const int64_t head_dim = c.rotary_head_dim(), positions = context.max_positions;
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
   embedding_factor_ = c.block.embedding_factor(c.hidden_size, s.dtype());
@@ -144,14 +150,26 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
 }
 
 double Decoder::attention_products(int64_t seq_length, int64_t block) const {
-  HeadLayout h = settings_.head_layout();
-  auto d = static_cast<double>(settings_.hidden_size),
-       heads = static_cast<double>(h.heads * h.head_dim);
+  auto d = static_cast<double>(settings_.hidden_size);
   // Scores and values: a token attends to half of the others on average, or to a window without
   // what the first tokens lack of it.
   auto tokens = static_cast<double>(seq_length),
        window = std::min(tokens, static_cast<double>(settings_.attention.window_of(block)));
-  double core = heads * (window > 0 ? window * (2 - window / tokens) : tokens);
+  const double keys = window > 0 ? window * (2 - window / tokens) : tokens;
+  if (settings_.latent) {
+    const LatentHeads& of = settings_.latent->heads;
+    const auto q_rank = static_cast<double>(settings_.latent->q_rank),
+               kv_rank = static_cast<double>(settings_.latent->kv_rank),
+               query = static_cast<double>(of.heads * of.query()),
+               plain = static_cast<double>(of.heads * of.plain),
+               value = static_cast<double>(of.heads * of.value);
+    return (q_rank > 0 ? q_rank * (d + query) : d * query) +
+           d * (kv_rank + static_cast<double>(of.rotary)) + kv_rank * (plain + value) + d * value +
+           (query + value) / 2 * keys;
+  }
+  HeadLayout h = settings_.head_layout();
+  const auto heads = static_cast<double>(h.heads * h.head_dim);
+  double core = heads * keys;
   double gate = settings_.attention.output_gate ? heads * d : 0;
   return d * static_cast<double>(h.width()) + heads * d + gate + core;
 }

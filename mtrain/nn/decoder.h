@@ -13,6 +13,7 @@
 #include "mtrain/nn/attention.h"
 #include "mtrain/nn/attention_variants.h"
 #include "mtrain/nn/block_settings.h"
+#include "mtrain/nn/latent_attention.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/rope_table.h"
 
@@ -27,11 +28,18 @@ struct MT_API DecoderSettings {
   RopeConfig rope;
   AttentionVariants attention;
   BlockSettings block;
+  std::optional<LatentSizes> latent;  // no setting of this struct: models that have latent
+                                      // attention set it from their own
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
   /// The attention of block `index`. `rope` must outlive the layer.
   AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
+  /// The factor of the attention logits with latent attention: 1 / sqrt(query width), times that of
+  /// yarn.
+  double latent_scale() const;
+  /// The width of what rotary positions see of a head.
+  int64_t rotary_head_dim() const { return latent ? latent->heads.rotary : head_layout().head_dim; }
   /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
   RopeConfig rope_of(int64_t index) const;
   Dim embed() const { return {"embed", hidden_size}; }

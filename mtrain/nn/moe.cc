@@ -34,6 +34,8 @@ Parameter& expert_matrices(const Scope& s, const MoeOptions& options, Dim out, D
                  Init::normal(std), true, ParamRole::expert_matrix);
 }
 
+Tensor used(Parameter* p) { return p ? p->use() : Tensor(); }
+
 }  // namespace
 
 Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
@@ -53,6 +55,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       quantized_up_((s / "experts" / "up").quantized_products(up_)),
       quantized_down_((s / "experts" / "down").quantized_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
+  add_biases(s, embed);
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn},
                     MlpOptions{.init_std = options.init_std,
@@ -69,6 +72,26 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                 "choose aux_loss, or dist.dynamic_cp=false");
 }
 
+void Moe::add_biases(const Scope& s, const Dim& embed) {
+  if (options_.logit_bias)
+    router_bias_ = &s.param("router.logit_bias", {{"router", options_.experts}}, Init::zeros(),
+                            false, ParamRole::bias);
+  if (!options_.expert_bias) return;
+  auto add = [&](const char* name, Dim out) {
+    Parameter& p = (s / "experts" / name)
+                       .param("bias", {{"experts", options_.experts}, std::move(out)},
+                              Init::zeros(), false, ParamRole::bias);
+    p.matrices.clear();  // a table of vectors
+    return &p;
+  };
+  gate_bias_ = add("gate", {"expert_mlp", options_.ffn});
+  up_bias_ = add("up", {"expert_mlp", options_.ffn});
+  down_bias_ = add("down", embed);
+  // The ranks' results are partial sums: one rank adds the bias and has its gradient.
+  if (const Axis* shards = active_axis(parallel_->etp))
+    down_bias_->partial.push_back({shards, 0, down_bias_->numel()});
+}
+
 bool Moe::has_terms(BalanceTerm::Over over) const {
   return std::any_of(options_.terms.begin(), options_.terms.end(),
                      [&](const BalanceTerm& t) { return t.over == over; });
@@ -82,7 +105,8 @@ Tensor Moe::operator()(const Tensor& x, const ModelInput& input, const Tensor& r
 Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   std::vector<int32_t> sequence_of;
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
-  Routed routed = route(router_logits(x, router_.use()), options_.rule, balanced, record_.get());
+  Tensor logits = router_logits(x, router_.use(), used(router_bias_));
+  Routed routed = route(logits, options_.rule, balanced, record_.get());
   drop(routed, x.context());
   ExpertDispatch dispatch(x.context(), ranks_, routed.experts, x.size(0));
   Tensor sent = dispatch.send(x);
@@ -120,13 +144,16 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 Tensor Moe::experts(const Tensor& x, const ExpertDispatch& dispatch) const {
   const RowCounts& rows = dispatch.rows();
   const auto& later = dispatch.deferred_gradients();
-  Tensor open = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
-         up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
-  auto act = [kind = options_.activation](const Tensor& a, const Tensor& b) {
-    return gate(kind, a, b);
+  Tensor open = grouped_linear(x, gate_.use(), rows, later, quantized_gate_, used(gate_bias_)),
+         up = grouped_linear(x, up_.use(), rows, later, quantized_up_, used(up_bias_));
+  auto act = [kind = options_.activation, swish = options_.swish](const Tensor& a,
+                                                                  const Tensor& b) {
+    return swish == SwishGate() ? gate(kind, a, b) : swish_gate(a, b, swish);
   };
   Tensor inner = plan_->run(RecomputePart::moe_act, act, open, up);
-  return grouped_linear(inner, down_.use(), rows, later, quantized_down_);
+  const bool adds_bias = axis_index(parallel_->etp) == 0;
+  return grouped_linear(inner, down_.use(), rows, later, quantized_down_,
+                        adds_bias ? used(down_bias_) : Tensor());
 }
 
 // The tokens of a micro-batch are sharded over cp, and with sequence parallelism also over tp.

@@ -31,6 +31,9 @@ struct MoeOptions {
   double bias_update_rate = 1e-3;
   float init_std = 0.02f, out_init_std = 0.02f;
   Activation activation = Activation::silu;  // of the gates
+  SwishGate swish;                           // of the gates, with silu
+  bool expert_bias = false;                  // of the experts' projections
+  bool logit_bias = false;                   // of the router's projection
 };
 
 /// y = residual + Σ_k w_k · down_k(activation(gate_k(x)) · up_k(x)) over the chosen experts, and
@@ -64,6 +67,7 @@ class MT_API Moe {
  private:
   Tensor run(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD) const;
   Tensor experts(const Tensor& rows_RD, const ExpertDispatch& dispatch) const;
+  void add_biases(const Scope& scope, const Dim& embed);
   void drop(Routed& routed, ExecutionContext& ctx) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor add_shared_expert(const Tensor& x_TD, const Tensor& residual_TD) const;
@@ -76,6 +80,8 @@ class MT_API Moe {
   const BlockPlan* plan_;
   ExpertRanks ranks_;
   Parameter &router_, &gate_, &up_, &down_;
+  Parameter* router_bias_ = nullptr;  // [E]; null: none, as for the next three
+  Parameter *gate_bias_ = nullptr, *up_bias_ = nullptr, *down_bias_ = nullptr;  // [E, out]
   const QuantizedProducts *quantized_gate_, *quantized_up_,
       *quantized_down_;  // null: products of experts are in the weights' type
   std::optional<Mlp> shared_;

@@ -14,6 +14,10 @@ void RouterSettings::bind(Fields& f) {
   f("pre_softmax", pre_softmax,
     "apply softmax over all experts before top_k, instead of over the selected experts after it")
       .renamed_from({"moe_router_pre_softmax"});
+  f("normalize", normalize,
+    "divide the scores of the selected experts by their sum; auto: not with pre_softmax, and not "
+    "for a single expert that another score than softmax selected")
+      .one_of({"auto", "always", "never"});
   f("scaling", scaling, "factor of the selected scores")
       .exclusive_min(0)
       .renamed_from({"moe_router_topk_scaling_factor", "routed_scaling_factor"});
@@ -26,6 +30,17 @@ void RouterSettings::bind(Fields& f) {
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
+  f("group_best", group_best,
+    "a group is ranked by the sum of this number of its best scores; 0: top_k / group_top_k, at "
+    "least 1")
+      .min(0)
+      .max(kLargestDimension);
+  f("logit_bias", logit_bias, "the router's projection adds a learned bias (gpt-oss)")
+      .resume(impossible);
+  bind_balance(f);
+}
+
+void RouterSettings::bind_balance(Fields& f) {
   f("balancing", balancing, "load-balancing methods")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
@@ -77,6 +92,15 @@ void MoeSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_shared_expert_intermediate_size"});
+  f("shared_experts", shared_experts,
+    "number of shared experts of the same width as the others, which are one MLP; 0: as "
+    "shared_ffn_hidden_size says")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .renamed_from({"n_shared_experts", "moe_num_shared_experts"});
+  f("expert_bias", expert_bias, "the projections of the experts add biases (gpt-oss)")
+      .resume(impossible);
   f("shared_gate", shared_gate, "a learned gate scales the shared expert's output")
       .resume(impossible)
       .renamed_from({"moe_shared_expert_gate"});
@@ -100,13 +124,27 @@ void MoeSettings::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"moe_latent_size"})
       .needs("latent experts");
-  f("activation_clamp", activation_clamp,
-    "clamp the gated MLP's inner activations to this absolute value; null: no clamp")
-      .exclusive_min(0)
-      .renamed_from({"activation_func_clamp_value", "swiglu_limit"})
-      .needs("activation clamps");
+  bind_activation(f);
   bind_dispatch(f);
   f.section("router", router);
+}
+
+void MoeSettings::bind_activation(Fields& f) {
+  f("activation_clamp", activation_clamp,
+    "limit what enters the experts' activation: gate(x) to at most this value, up(x) to this "
+    "absolute value; null: no limit")
+      .exclusive_min(0)
+      .renamed_from({"activation_func_clamp_value", "swiglu_limit"});
+  f("swish_factor", swish_factor,
+    "factor f of the experts' activation, z * sigmoid(f * z); 1: silu, 1.702: the approximation of "
+    "gelu in gpt-oss")
+      .exclusive_min(0)
+      .resume(impossible)
+      .renamed_from({"swiglu_alpha"});
+  f("glu_offset", glu_offset,
+    "added to up(x) of the experts before the product with the activation (gpt-oss: 1)")
+      .resume(impossible)
+      .renamed_from({"glu_linear_offset"});
 }
 
 void MoeSettings::bind_dispatch(Fields& f) {
@@ -153,7 +191,24 @@ std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
 
 }  // namespace
 
-MoeOptions MoeSettings::options(int64_t ffn) const {
+RouterRule RouterSettings::rule(int64_t top_k) const {
+  RouterRule out{.score = mtrain::score(score),
+                 .top_k = top_k,
+                 .pre_softmax = pre_softmax,
+                 .scaling = scaling,
+                 .groups = groups,
+                 .group_top_k = group_top_k,
+                 .group_best = group_best};
+  if (normalize != "auto") out.normalize = normalize == "always";
+  return out;
+}
+
+int64_t MoeSettings::shared_width(int64_t ffn) const {
+  return shared_experts > 0 ? shared_experts * (ffn_hidden_size > 0 ? ffn_hidden_size : ffn)
+                            : shared_ffn_hidden_size;
+}
+
+void MoeSettings::check() const {
   const std::string place = "model.moe";
   MT_USER_CHECK(top_k <= experts, ErrorClass::config,
                 cat(place, ".top_k is ", top_k, " of ", experts, " experts"),
@@ -171,24 +226,41 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
       top_k <= open, ErrorClass::config,
       cat(place, ".top_k is ", top_k, ", but the chosen groups have only ", open, " experts"),
       cat("raise ", place, ".router.group_top_k"));
+  MT_USER_CHECK(router.normalize != "never" || router.score != "softmax" || router.pre_softmax,
+                ErrorClass::config,
+                cat(place, ".router.normalize=never with softmax over the selected experts"),
+                cat("their sum is 1 in any case: set ", place, ".router.pre_softmax=true"));
+  MT_USER_CHECK(shared_experts == 0 || shared_ffn_hidden_size == 0, ErrorClass::config,
+                cat(place, ".shared_experts and ", place,
+                    ".shared_ffn_hidden_size both give the width of the shared expert"),
+                "leave one of them out");
+  MT_USER_CHECK((swish_factor == 1 && glu_offset == 0 && !activation_clamp) ||
+                    (shared_experts == 0 && shared_ffn_hidden_size == 0),
+                ErrorClass::config,
+                cat(place, ".activation_clamp, swish_factor or glu_offset with a shared expert"),
+                "the shared expert has none of them: leave them out, or the shared expert");
+}
+
+MoeOptions MoeSettings::options(int64_t ffn) const {
+  check();
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
-          .shared_ffn = shared_ffn_hidden_size,
+          .shared_ffn = shared_width(ffn),
           .shared_overlap = shared_overlap,
           .shared_gate = shared_gate,
-          .rule = {.score = score(router.score),
-                   .top_k = top_k,
-                   .pre_softmax = router.pre_softmax,
-                   .scaling = router.scaling,
-                   .groups = router.groups,
-                   .group_top_k = router.group_top_k},
+          .rule = router.rule(top_k),
           .terms = balance_terms(router),
           .z_coefficient = router.z_loss_coeff,
           .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best
                                                       : ExpertCapacity::Keep::first,
                        .factor = capacity_factor},
           .bias = router.bias,
-          .bias_update_rate = router.bias_update_rate};
+          .bias_update_rate = router.bias_update_rate,
+          .swish = {.factor = static_cast<float>(swish_factor),
+                    .offset = static_cast<float>(glu_offset),
+                    .limit = static_cast<float>(activation_clamp.value_or(0))},
+          .expert_bias = expert_bias,
+          .logit_bias = router.logit_bias};
 }
 
 }  // namespace mtrain

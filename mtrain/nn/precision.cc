@@ -44,9 +44,14 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   size_t out = weight.dims.size() - 2;
   const Axis *rows = sharding_axis(p, weight, out), *cols = sharding_axis(p, weight, out + 1),
              *tokens = weight.expert ? nullptr : active_axis(p.cp);
+  // The input of a product with the whole weight is the residual stream, whose tokens tp may shard.
+  const bool of_stream = !weight.expert && !rows && !cols && !head && p.sequence_parallel;
+  const Axis* stream = of_stream ? active_axis(p.tp) : nullptr;
   // Ranks of these axes have different tokens, so they use different random numbers.
-  uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group))
-                                 : static_cast<uint64_t>(axis_index(tokens));
+  uint64_t place =
+      weight.expert
+          ? static_cast<uint64_t>(axis_index(p.expert_group))
+          : static_cast<uint64_t>(axis_index(tokens) + axis_size(tokens) * axis_index(stream));
   Layer& layer = layers_.emplace_back(
       Layer{QuantizedProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place),
             nullptr,
@@ -54,13 +59,13 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   QuantizedProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
-  products.share = [rows, cols, tokens](const Tensor& amax, QuantOperand operand) {
+  products.share = [rows, cols, tokens, stream](const Tensor& amax, QuantOperand operand) {
     if (operand == QuantOperand::input)
-      share_over(amax, {cols, tokens});
+      share_over(amax, {cols, tokens, stream});
     else if (operand == QuantOperand::weight)
       share_over(amax, {cols, rows});
     else
-      share_over(amax, {rows, tokens});
+      share_over(amax, {rows, tokens, stream});
   };
   if (options_.rule.recipe == QuantRecipe::delayed) {
     StateBuffer& history =

@@ -40,6 +40,11 @@ void Region::project(const Tensor& normed, std::span<const LinearWeights> layers
   y.back() = discard_until_backward(y.back(), copied ? products.whole_TD : normed);
 }
 
+Tensor Region::release_norm(const Tensor& y, const Tensor& normed) const {
+  if (shared_input_ || !plan_->recomputes(RecomputePart::layernorm)) return y;
+  return discard_until_backward(y, normed);
+}
+
 Tensor Region::leave(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) const {
   bool large = overlaps() && !quantized &&
                rows_may_be_split(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));

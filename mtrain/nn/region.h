@@ -40,6 +40,9 @@ class MT_API Region {
     project(normed_TD, layers, y_TN);
     return y_TN;
   }
+  /// With model.recompute_modules=[layernorm], releases the memory of `normed_TD` until backward,
+  /// where others than project() read the norm: all of them ran, `y` is the result of one.
+  Tensor release_norm(const Tensor& y, const Tensor& normed_TD) const;
   /// leave(x · wᵀ), with its exchange overlapped in the same way.
   Tensor leave(const Tensor& x_TK, const Tensor& w_NK,
                const QuantizedProducts* quantized = nullptr) const;

@@ -74,6 +74,12 @@ void RopeConfig::bind_yarn(Fields& f) {
       .min(0);
 }
 
+double RopeConfig::softmax_factor() const {
+  if (scaling != "yarn" || mscale_all_dim == 0 || factor <= 1) return 1;
+  const double temperature = 0.1 * mscale_all_dim * std::log(factor) + 1;
+  return temperature * temperature;
+}
+
 int64_t RopeConfig::rotary_dim(int64_t head_dim) const {
   return static_cast<int64_t>(static_cast<double>(head_dim) * percent);
 }

@@ -33,6 +33,9 @@ struct MT_API RopeConfig {
   bool interleaved = false;  // pairs of adjacent dimensions
   void bind(Fields& f);
 
+  /// yarn with mscale_all_dim: what the model has in its softmax scale for it, the square of the
+  /// part of the attention factor that is divided out (DeepSeek-V3's modeling code). Else 1.
+  double softmax_factor() const;
   /// How many dimensions of a head are rotated.
   int64_t rotary_dim(int64_t head_dim) const;
   /// The settings of blocks whose attention has a window: local_theta without scaling, if it is

@@ -26,7 +26,13 @@ TransformerBlock::TransformerBlock(const DecoderSettings& c, const Scope& s, int
     : parallel_(c.block.is_parallel()),
       multiplier_(static_cast<float>(c.block.residual_multiplier)),
       norm1_(norm_if(c.block.norms_before(), c, s / "norm1")),
-      attn_(s / "attn", c.embed(), attention_of(c, rope, index)),
+      attn_(c.latent ? std::nullopt
+                     : std::optional<Attention>(std::in_place, s / "attn", c.embed(),
+                                                attention_of(c, rope, index))),
+      latent_attn_(c.latent
+                       ? std::optional<LatentAttention>(std::in_place, s / "attn", c.embed(),
+                                                        attention_of(c, rope, index), *c.latent)
+                       : std::nullopt),
       norm1_after_(norm_if(c.block.norms_after(), c, s / "norm1_after")),
       norm2_(norm_if(c.block.norms_before() && !c.block.shares_norm(), c, s / "norm2")) {
   MlpOptions options = c.block.mlp_options(c.std(), c.out_std());
@@ -50,8 +56,10 @@ Tensor TransformerBlock::operator()(Tensor x_TD, const ModelInput& input) const 
 
 Tensor TransformerBlock::attention(const Tensor& normed_TD, const Tensor& stream_TD,
                                    const ModelInput& input) const {
-  return add_to(stream_TD, norm1_after_,
-                [&](const Tensor& residual_TD) { return attn_(normed_TD, input, residual_TD); });
+  return add_to(stream_TD, norm1_after_, [&](const Tensor& residual_TD) {
+    return latent_attn_ ? (*latent_attn_)(normed_TD, input, residual_TD)
+                        : (*attn_)(normed_TD, input, residual_TD);
+  });
 }
 
 Tensor TransformerBlock::mlp(const Tensor& normed_TD, const Tensor& stream_TD,

@@ -31,7 +31,8 @@ class MT_API TransformerBlock final : public DecoderBlock {
   bool parallel_;
   float multiplier_;  // of what the layers add to the stream
   std::optional<Norm> norm1_;
-  Attention attn_;
+  std::optional<Attention> attn_;
+  std::optional<LatentAttention> latent_attn_;
   std::optional<Norm> norm1_after_, norm2_;
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;

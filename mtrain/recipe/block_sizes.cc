@@ -22,6 +22,16 @@ BlockSizes block_sizes(const Recipe& recipe) {
   // A key/value head that several ranks need is on each of them.
   const double least = recipe.config.fact(Fact::heads).value_or(0) > 0 ? 1 : 0;
   out.attention = 2 * h * dim * (heads / tp + std::max(least, kv_heads / tp));
+  if (const double kv_rank = setting("model.mla.kv_lora_rank"); kv_rank > 0) {
+    const double q_rank = setting("model.mla.q_lora_rank"),
+                 plain = setting("model.mla.qk_head_dim"),
+                 rotary = setting("model.mla.rope_head_dim"),
+                 value = setting("model.mla.v_head_dim");
+    out.attention =
+        h * (q_rank + kv_rank + rotary) +
+        heads / tp *
+            ((q_rank > 0 ? q_rank : h) * (plain + rotary) + kv_rank * (plain + value) + value * h);
+  }
   double width = out.experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
   if (width == 0) width = fact(Fact::ffn_hidden_size, 4 * h);
   out.mlp = 3 * h * width / (out.experts > 0 ? 1 : tp);

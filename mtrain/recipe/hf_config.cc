@@ -10,6 +10,7 @@
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
 #include "mtrain/recipe/hf_flat_keys.h"
+#include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
@@ -71,6 +72,9 @@ class Reader {
         if (key.omitted && !flat_.keys.contains(key.name)) take_default(key);
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
+      if (target_.schemas.size() > 1)
+        out_.implied =
+            hf_implied(*family_, *target_.schemas.back(), out_.settings, target_.ignored);
     }
     check_ignored();
     return std::move(out_);
@@ -110,7 +114,7 @@ class Reader {
                                     training ? cat("set model.", field->path)
                                              : "change config.json in a copy of the folder")});
       } else if (!in_config(key)) {
-        out_.absent.push_back(key);
+        if (!family_ || foreign_ || !names_setting(key)) out_.absent.push_back(key);
       } else if (config_.contains(key) && config_.at(key).is_object()) {
         out_.refused.push_back(
             {key,
@@ -120,6 +124,21 @@ class Reader {
                  config_.at(key).empty() ? "KEY" : config_.at(key).begin().key())});
       }
     }
+  }
+
+  /// Whether model.init_ignore lists a setting of the plugin, for which the recipe's value counts.
+  /// One that the folder gives is refused.
+  bool names_setting(const std::string& path) {
+    if (!field_of(path, {target_.schemas.back()})) return false;
+    for (const HfSetting& given : out_.settings)
+      if (given.path == cat("model.", path))
+        out_.refused.push_back(
+            {given.theirs,
+             cat("model.init_ignore lists the setting ", path, ", which the folder gives",
+                 given.theirs.empty() ? "" : cat(" by ", given.theirs)),
+             "remove it from model.init_ignore; for another value, change config.json in a copy of "
+             "the folder"});
+    return true;
   }
 
   const HfKey* rule_of(const std::string& name) const {

@@ -21,6 +21,7 @@ struct HfSetting {
   bool omitted =
       false;           // not in config.json: the value is the default of the family's config class
   bool warns = false;  // training: a different value in the recipe is worth a warning
+  Node same_as;        // another notation of the value: 0, where it stands for it; null: none
 };
 
 /// A key whose value the plugin does not support.
@@ -43,11 +44,15 @@ struct HfTarget {
   std::vector<const Schema*> schemas;  // of the section and of the plugin
   PluginSchema schema_of;              // of other plugins, for hints
   int64_t seq_length = 0;
-  std::vector<std::string> ignored;  // model.init_ignore
+  std::vector<std::string> ignored;  // model.init_ignore: keys, and settings of `implied`
 };
 
 struct HfFolderConfig {
   std::vector<HfSetting> settings;
+  /// Settings that neither config.json nor the family's file gives, with the values that the
+  /// family's models compute with: the plugin's defaults. A recipe with other values trains another
+  /// function than the folder's.
+  std::vector<HfSetting> implied = {};
   std::vector<HfRefusal> refused;  // if "architectures" is refused, no other key is read
   std::vector<std::string>
       dropouts;  // "attn_pdrop 0.1": dropouts that the plugin does not implement

@@ -30,18 +30,20 @@ const HfKey* find_key(const std::vector<HfKey>& keys, std::string_view name) {
   return nullptr;
 }
 
-/// The families of one folder NAME.families, which may be like each other.
-class FolderReader {
+/// The families of one plugin, which may be like each other.
+class PluginReader {
  public:
-  FolderReader(const fs::path& folder, std::string plugin, std::map<std::string, Report>& faulty)
-      : plugin_(std::move(plugin)), faulty_(faulty) {
+  explicit PluginReader(std::string plugin) : plugin_(std::move(plugin)) {}
+  /// Adds the files of a folder, except those whose families an earlier folder has.
+  void add(const fs::path& folder) {
     for (const fs::path& file : entries_of(folder))
-      if (file.extension() == ".yaml") files_[file.stem().string()] = file;
+      if (file.extension() == ".yaml") files_.emplace(file.stem().string(), file);
   }
-  std::vector<HfFamily> read() {
+  std::vector<HfFamily> read(std::map<std::string, Report>& faulty) {
     std::vector<HfFamily> out;
     for (const auto& [type, file] : files_)
       if (const HfFamily* family = get(type)) out.push_back(*family);
+    faulty.merge(faulty_);
     return out;
   }
 
@@ -62,7 +64,7 @@ class FolderReader {
   }
 
   std::string plugin_;
-  std::map<std::string, Report>& faulty_;
+  std::map<std::string, Report> faulty_;
   std::map<std::string, fs::path> files_;
   std::map<std::string, HfFamily> found_;
   std::set<std::string> done_;
@@ -85,31 +87,47 @@ std::string lacking_part(const HfFamily& family, const Schema* schema) {
   return {};
 }
 
+bool is_training_setting(const HfFamily& family, const FieldSpec& spec) {
+  return spec.resume == ResumeClass::safe || spec.resume == ResumeClass::start ||
+         std::find(family.training_settings.begin(), family.training_settings.end(), spec.path) !=
+             family.training_settings.end();
+}
+
 HfFamilies HfFamilies::read(const std::vector<fs::path>& plugin_folders) {
   HfFamilies out;
-  std::set<std::string> plugins;
+  std::map<std::string, PluginReader> plugins;
+  std::set<std::string> found;  // plugins of earlier folders: later ones of the name are not used
   for (const fs::path& folder : plugin_folders) {
     std::error_code error;
     if (const fs::path common = folder / kCommonFile;
         out.common_.empty() && fs::exists(common, error))
       if (auto keys = read_hf_family(common, "", out.faults_)) out.common_ = std::move(keys->keys);
+    std::set<std::string> here;
     for (const fs::path& entry : entries_of(folder)) {
       const std::string name = entry.filename().string();
-      if (!name.starts_with(kFolderPrefix) || !name.ends_with(kFolderEnding)) continue;
-      const std::string plugin = name.substr(
-          kFolderPrefix.size(), name.size() - kFolderPrefix.size() - kFolderEnding.size());
-      if (!plugins.insert(plugin).second) continue;  // like the plugin itself, of an earlier folder
-      std::map<std::string, Report> faulty;
-      for (HfFamily& family : FolderReader(entry, plugin, faulty).read())
-        if (std::none_of(out.families_.begin(), out.families_.end(),
-                         [&](const HfFamily& f) { return f.model_type == family.model_type; }))
-          out.families_.push_back(std::move(family));
-      for (auto& [type, report] : faulty) {
-        out.faults_.add(report);
-        out.faulty_.emplace(type, std::move(report));
-      }
+      if (!name.starts_with(kFolderPrefix)) continue;
+      const std::string plugin = entry.stem().string().substr(kFolderPrefix.size());
+      if (name.ends_with(".so")) here.insert(plugin);
+      if (name.ends_with(kFolderEnding) && !found.contains(plugin))
+        plugins.try_emplace(plugin, plugin).first->second.add(entry);
     }
+    found.merge(here);
   }
+  std::vector<HfFamily> all;
+  for (auto& [plugin, reader] : plugins)
+    for (HfFamily& family : reader.read(out.faulty_)) all.push_back(std::move(family));
+  // Of two plugins with families of one name, the one in the earlier folder has it.
+  auto place = [&](const HfFamily& family) {
+    return std::find(plugin_folders.begin(), plugin_folders.end(),
+                     family.file.parent_path().parent_path());
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const HfFamily& a, const HfFamily& b) { return place(a) < place(b); });
+  for (HfFamily& family : all)
+    if (std::none_of(out.families_.begin(), out.families_.end(),
+                     [&](const HfFamily& f) { return f.model_type == family.model_type; }))
+      out.families_.push_back(std::move(family));
+  for (const auto& [type, report] : out.faulty_) out.faults_.add(report);
   std::sort(out.families_.begin(), out.families_.end(),
             [](const HfFamily& a, const HfFamily& b) { return a.model_type < b.model_type; });
   return out;

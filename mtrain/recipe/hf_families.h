@@ -93,6 +93,7 @@ struct HfTensorRule {
   bool interleave = false;  // of several parameters: row 0 of each, then row 1 of each …
   bool stacked = false;     // of experts: one tensor with all of them, [experts, rows, columns]
   bool vocabulary = false;  // a row for each id: export leaves out padding
+  bool buffer = false;      // state without a gradient (nn/state_buffer.h), always written as fp32
   HfConditions when;
   std::string blocks;  // the name of a set of blocks; empty: all
   bool not_in_blocks = false;
@@ -117,6 +118,9 @@ struct HfFamily {
   std::string needs;      // the feature that is not built, if the family's files say no more
   std::string compared;   // with which other implementation its results were compared, and where
   HfConditions settings;  // settings that all models of the family have
+  /// What a setting of 0 stands for, as an expression of settings: {"head_dim", "hidden_size //
+  /// heads"}. A recipe may write the number instead.
+  std::vector<std::pair<std::string, std::string>> zeros;
   std::vector<HfObject> objects;
   std::vector<HfKey> keys;
   std::map<std::string, std::string> indices;  // letter of a tensor's pattern to the setting that
@@ -137,10 +141,15 @@ struct HfFamily {
 /// the plugin's settings; null: unknown, so the answer is that the plugin is missing.
 MT_API std::string lacking_part(const HfFamily& family, const Schema* schema);
 
+/// True for a setting that only training uses, so that a recipe may set it for any folder of the
+/// family, and export need not write it.
+MT_API bool is_training_setting(const HfFamily& family, const FieldSpec& spec);
+
 class MT_API HfFamilies {
  public:
-  /// The families in these folders of plugins. An earlier folder wins. A file with faults is left
-  /// out; find() of its family throws them, and faults() has all.
+  /// The families in these folders of plugins. A file in an earlier folder replaces one of the same
+  /// name, and an earlier plugin all files of later folders. A file with faults is left out; find()
+  /// of its family throws them, and faults() has all.
   static HfFamilies read(const std::vector<fs::path>& plugin_folders);
 
   const std::vector<HfFamily>& all() const { return families_; }

@@ -4,27 +4,21 @@
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/expression.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_families.h"
 
 namespace mtrain {
 namespace {
 
-const std::vector<std::string> kWords = {"model_type",
-                                         "architectures",
-                                         "like",
-                                         "needs",
-                                         "settings",
-                                         "objects",
-                                         "keys",
-                                         "indices",
-                                         "blocks",
-                                         "tensors",
-                                         "copies",
-                                         "unused",
-                                         "training_settings",
-                                         "former_endings",
-                                         "compared"};
+const std::vector<std::string> kWords = {"model_type",     "architectures",
+                                         "like",           "needs",
+                                         "settings",       "zeros",
+                                         "objects",        "keys",
+                                         "indices",        "blocks",
+                                         "tensors",        "copies",
+                                         "unused",         "training_settings",
+                                         "former_endings", "compared"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -38,7 +32,14 @@ class FamilyReader {
     allow(root, common ? std::vector<std::string>{"keys"} : kWords);
     inherit(root, base);
     if (!common) read_head(root);
-    each(root, "settings", [&](const auto& e) { put(family_.settings, e.key, scalar(e.value)); });
+    each(root, "settings", [&](const auto& e) {
+      if (e.value.is_null())
+        std::erase_if(family_.settings,
+                      [&](const auto& setting) { return setting.first == e.key; });
+      else
+        put(family_.settings, e.key, scalar(e.value));
+    });
+    each(root, "zeros", [&](const auto& e) { put(family_.zeros, e.key, expression(e.value)); });
     each(root, "objects", [&](const auto& e) { read_object(e); });
     each(root, "keys", [&](const auto& e) { read_key(e); });
     each(root, "indices", [&](const auto& e) { family_.indices[e.key] = text(e.value); });
@@ -72,6 +73,18 @@ class FamilyReader {
   std::string text(const Node& node) {
     if (node.is_scalar() && !node.is_null() && !node.as_text().empty()) return node.as_text();
     fault(node.loc(), "wanted a text");
+    return {};
+  }
+  /// An expression of settings that are numbers.
+  std::string expression(const Node& node) {
+    ExpressionScope ones;
+    ones.name = [](std::string_view, size_t) { return ExpressionValue(int64_t{1}); };
+    try {
+      if (std::holds_alternative<int64_t>(evaluate_expression(text(node), ones))) return text(node);
+      fault(node.loc(), "wanted an expression that is a whole number, hidden_size // heads");
+    } catch (const ExpressionError& error) {
+      fault(node.loc(), error.what());
+    }
     return {};
   }
   Node scalar(const Node& node) {
@@ -290,8 +303,11 @@ class FamilyReader {
 
   void read_values(HfKey& key, const Node& map) {
     if (!map.is_map()) return fault(map.loc(), "wanted their values and ours, {default: none}");
-    for (const auto& entry : map.entries())
-      key.values.emplace_back(Node::string(entry.key), scalar(entry.value));
+    for (const auto& entry : map.entries()) {
+      const bool flag = entry.key == "true" || entry.key == "false";
+      key.values.emplace_back(flag ? Node::boolean(entry.key == "true") : Node::string(entry.key),
+                              scalar(entry.value));
+    }
   }
   void read_zero(HfKey& key, const Node& value) {
     const std::string word = text(value);
@@ -328,7 +344,7 @@ class FamilyReader {
       rule.parameters = {text(entry.value)};
     } else {
       allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
-                          "rows", "when", "blocks"});
+                          "rows", "when", "blocks", "buffer"});
       for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
     }
     check_tensor(rule);
@@ -344,6 +360,7 @@ class FamilyReader {
     if (word == "transpose") rule.transpose = flag(value);
     if (word == "interleave") rule.interleave = flag(value);
     if (word == "stacked") rule.stacked = flag(value);
+    if (word == "buffer") rule.buffer = flag(value);
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {
       rule.vocabulary = text(value) == "vocabulary";

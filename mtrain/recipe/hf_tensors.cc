@@ -140,7 +140,11 @@ int64_t HfModel::fact(Fact fact) const {
 
 bool HfModel::holds(const HfConditions& conditions) const {
   return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
-    return brief(value(condition.first)) == brief(condition.second);
+    const std::string is = brief(value(condition.first));
+    const Node& wanted = condition.second;
+    if (wanted.is(NodeKind::string) && wanted.as_text().starts_with("not "))
+      return is != wanted.as_text().substr(4);
+    return is == brief(wanted);
   });
 }
 
@@ -159,9 +163,13 @@ std::vector<HfTensor> hf_tensors(const HfFamily& family, const HfModel& model) {
 }
 
 HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
-                         const std::vector<Shape>& shapes) {
+                         const std::vector<Shape>& given) {
   const HfTensorRule& rule = *tensor.rule;
-  MT_CHECK_EQ(shapes.size(), tensor.parameters.size());
+  MT_CHECK_EQ(given.size(), tensor.parameters.size());
+  std::vector<Shape> shapes = given;
+  const bool vectors = rule.stacked && given[0].rank() == 2;  // biases of experts: columns
+  for (Shape& shape : shapes)
+    if (vectors && shape.rank() == 2) shape.push_back(1);
   HfPlacement out;
   out.transposed = rule.transpose && shapes[0].rank() > 1;
   out.width = width_of(shapes[0]);
@@ -194,7 +202,9 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
       }
     }
   }
-  if (shapes[0].rank() <= 1)
+  if (vectors)
+    out.shape = Shape{out.stacks, out.height};
+  else if (shapes[0].rank() <= 1)
     out.shape = Shape{out.stacks * out.height};
   else if (out.stacks > 1 || rule.stacked)
     out.shape = out.transposed ? Shape{out.stacks, out.width, out.height}

@@ -47,7 +47,8 @@ struct HfTensor {
 };
 
 /// Rows of a parameter and their places in a tensor. Rows count the first dimension of a parameter,
-/// or the first two of one with three dimensions; those of a tensor likewise, as [out, in].
+/// or the first two of one with three dimensions, or the elements of stacked vectors; those of a
+/// tensor likewise, as [out, in].
 struct HfRows {
   size_t parameter = 0;  // index in HfTensor::parameters
   int64_t parameter_row = 0, tensor_row = 0, rows = 0;

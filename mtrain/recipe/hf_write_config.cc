@@ -119,6 +119,8 @@ class Writer {
       if (brief(ours) == brief(value)) return to_json(theirs);
     Json json = setting_json(model_, key.setting);
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
+    const bool null_differs = key.null && key.null->key.empty() && key.omitted;
+    if (null_differs && json == to_json(key.null->value)) return Json(nullptr);
     if (json == 0 && key.zero_omitted) return std::nullopt;
     if (json == 0 && !key.zero_setting.empty()) return setting_json(model_, key.zero_setting);
     if (json == 0 && !key.zero_key.empty())
@@ -184,11 +186,6 @@ bool is_written(const HfFamily& family, const std::string& path) {
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
-  auto is_training = [&](const FieldSpec& spec) {
-    return spec.resume == ResumeClass::safe || spec.resume == ResumeClass::start ||
-           std::find(family.training_settings.begin(), family.training_settings.end(), spec.path) !=
-               family.training_settings.end();
-  };
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
@@ -199,7 +196,7 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
                           brief(fixed->second)));
       continue;
     }
-    if (is_written(family, spec.path) || is_training(spec)) continue;
+    if (is_written(family, spec.path) || is_training_setting(family, spec)) continue;
     if (value != spec.default_value && value != brief(default_value(spec, "")))
       out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type,
                         " has no key for it, and its models compute with ", spec.default_value));

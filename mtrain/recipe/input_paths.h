@@ -22,6 +22,9 @@ inline constexpr std::string_view kPathRule =
     "current folder in a recipe that came with mtrain; run.dir and checkpoint.dir always start at "
     "the current folder.";
 
+/// The absolute path, without ".." unless a symbolic link changes its meaning.
+MT_API fs::path plain_path(const fs::path& path);
+
 /// True if a path is a file or folder, or the prefix of a prepared pair of files.
 MT_API bool input_exists(const fs::path& path);
 

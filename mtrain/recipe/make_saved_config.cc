@@ -120,7 +120,7 @@ SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
     if (!known) out.files.emplace_back(name, redacted(file.source->text(), secrets));
   }
   for (const auto& override : recipe.config.overrides())
-    out.overrides.push_back(redacted(override_line(override), secrets));
+    if (override.given) out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
   out.environment = dump(environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation));

@@ -137,6 +137,8 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
     recipe.set("tokenizer.type", Node::string("hf"));
     docs["tokenizer.type"] = "a tokenizer that has the special tokens of the dataset";
     require("tokenizer", *catalog.component("tokenizer", "hf"), "hf");
+    if (recipe.find("tokenizer.path"))  // the setting's own example is a model without a mask token
+      recipe.set("tokenizer.path", Node::string("/models/bert-base-uncased"));
   }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };

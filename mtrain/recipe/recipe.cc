@@ -127,8 +127,10 @@ SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
     if (is_saved_run(folder))
       return std::make_shared<const Source>(SourceKind::file, folder.string(),
                                             read_saved_config(folder).resolved);
-    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(),
-                                          HfDir(folder).config_text());
+    const HfDir weights(folder);  // or one file of it
+    return std::make_shared<const Source>(SourceKind::file,
+                                          (plain_path(weights.path()) / "config.json").string(),
+                                          weights.config_text());
   });
 }
 
@@ -151,6 +153,39 @@ void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const 
   report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
                  cat(file.name(), " does not have ", printable(join(config.absent, ", "), 200),
                      ", so ignoring it has no effect"));
+}
+
+bool is_set(const Node& setting) {
+  return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
+}
+
+bool same_setting(const Node& a, const Node& b) {
+  return brief(a) == brief(b) || (a.is_scalar() && same_number(a, b));
+}
+
+/// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
+/// so. `implied`: HfFolderConfig::implied.
+void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
+                   Report& report, bool implied = false) {
+  if (same_setting(ours, theirs.value)) return;
+  if (!theirs.same_as.is_null() && same_setting(ours, theirs.same_as)) return;
+  if (theirs.warns)
+    report.warning("init-from", theirs.path, ours.loc(),
+                   cat(brief(ours), " differs from ", file, ", whose weights were trained with ",
+                       brief(theirs.value)));
+  if (theirs.training) return;
+  const std::string leave = cat("leave ", theirs.path, " out, or set it to ", brief(theirs.value));
+  report
+      .error("init-from", theirs.path, ours.loc(),
+             cat(brief(ours), " differs from ", file,
+                 theirs.theirs.empty() ? std::string(", whose model_type means ")
+                 : theirs.omitted      ? cat(", which omits ", theirs.theirs,
+                                             ", so its default in transformers applies: ")
+                                       : cat(", where ", theirs.theirs, " is "),
+                 brief(theirs.value)))
+      .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
+                         "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
+                   : leave);
 }
 
 // Applies the settings of the model of model.init_from to settings that the recipe does not set. A
@@ -177,31 +212,20 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
       differing.warning("hf-dropout", "model.init_from", from->loc(),
                         cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
                             type->as_text(), " does not support: training continues without"));
-    for (const auto& setting : config.settings) {
+    for (const HfSetting& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
-      if (!ours) continue;
-      const bool is_set = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
-      const bool same = brief(*ours) == brief(setting.value) ||
-                        (ours->is_scalar() && same_number(*ours, setting.value));
-      if (!is_set)
+      if (ours && !is_set(*ours))
         request.overrides.push_back(
-            {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
-             Location{file, 0, 0}});
-      else if (setting.warns && !same)
-        differing.warning("init-from", setting.path, ours->loc(),
-                          cat(brief(*ours), " differs from ", name,
-                              ", whose weights were trained with ", brief(setting.value)));
-      else if (!setting.training && !same)
-        differing
-            .error("init-from", setting.path, ours->loc(),
-                   cat(brief(*ours), " differs from ", name,
-                       setting.theirs.empty() ? std::string(", whose model_type means ")
-                       : setting.omitted      ? cat(", which omits ", setting.theirs,
-                                                    ", so its default in transformers applies: ")
-                                              : cat(", where ", setting.theirs, " is "),
-                       brief(setting.value)))
-            .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
+            {.text = cat("++", setting.path, "=", override_value_text(setting.value)),
+             .written = Location{file, 0, 0},
+             .given = false});
+      else if (ours)
+        judge_setting(setting, *ours, name, differing);
     }
+    // The plugin's defaults are these values, so there is nothing to set.
+    for (const HfSetting& setting : config.implied)
+      if (const Node* ours = recipe.config.root().find(setting.path); ours && is_set(*ours))
+        judge_setting(setting, *ours, name, differing, true);
   } catch (const Error&) {
     if (recipe.report.ok()) throw;
     return;  // the recipe's own faults are reported first
@@ -235,22 +259,22 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
                     const SchemaCatalog& catalog, const PluginHost& plugins, const bool& asked,
                     Recipe& recipe) {
   bool again = false;
-  auto is_set = [&](const char* path) {
+  auto is_set_at = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
-    return node && node->loc() && node->loc().source->kind() != SourceKind::built_in;
+    return node && is_set(*node);
   };
   Cluster cluster = wanted.cluster;
-  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && is_set("dist.nproc"));
+  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && is_set_at("dist.nproc"));
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
     for (const auto& [path, value] :
          {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
-      if (is_set(path)) continue;
+      if (is_set_at(path)) continue;
       request.overrides.push_back({cat("++", path, "=", value), 0, written});
       again = true;
     }
   }
-  const int64_t nproc = wanted.launched > 1 && !is_set("dist.nproc")
+  const int64_t nproc = wanted.launched > 1 && !is_set_at("dist.nproc")
                             ? wanted.launched
                             : number_at(recipe, "dist.nproc");
   if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0)

@@ -1,6 +1,7 @@
 #include "mtrain/recipe/resume.h"
 
 #include <algorithm>
+#include <span>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
@@ -25,10 +26,17 @@ constexpr std::string_view kOnlyTraining[] = {"train.steps",
                                               "train.weight_hash_interval",
                                               "optimizer",
                                               "scheduler",
-                                              "ddp.in_order",
-                                              "ddp.overlap_grad_reduce",
-                                              "ddp.grads_dtype",
-                                              "ddp.accumulate_dtype",
+                                              "model.recompute",
+                                              "model.recompute_method",
+                                              "model.recompute_layers",
+                                              "model.recompute_modules",
+                                              "model.recompute_distribute",
+                                              "offload",
+                                              "dist.zero",
+                                              "dist.resident_stages",
+                                              "dist.hsdp",
+                                              "dist.outer_zero",
+                                              "ddp",
                                               "comm_overlap.delay_wgrad",
                                               "comm_overlap.dispatch_wgrad",
                                               "comm_overlap.embedding_wgrad",
@@ -40,6 +48,12 @@ constexpr std::string_view kOnlyTraining[] = {"train.steps",
                                               "profiling",
                                               "run.dir",
                                               "run.name"};
+
+/// Sections that training and evaluation read, but not generation; of the dataset, all settings but
+/// those of its chat template.
+constexpr std::string_view kNotGeneration[] = {"train", "dataset", "validation", "rng"};
+constexpr std::string_view kOfChat[] = {"dataset.chat_template", "dataset.template_path",
+                                        "dataset.template_name"};
 
 // The changes by class, as lines of a report.
 struct Changes {
@@ -200,10 +214,25 @@ std::string indented(const std::vector<std::string>& items) {
 
 std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
 
-bool only_for_training(const std::string& path) {
-  return std::ranges::any_of(kOnlyTraining, [&](std::string_view key) {
+/// Whether `path` is one of the settings, or lies in one of the sections.
+bool among(const std::string& path, std::span<const std::string_view> settings) {
+  return std::ranges::any_of(settings, [&](std::string_view key) {
     return path == key || path.starts_with(cat(key, "."));
   });
+}
+
+/// The settings of the command line.
+std::vector<Difference> given_settings(const Recipe& recipe) {
+  const Node nothing = Node::map();
+  std::vector<Difference> out = differences(nothing, recipe.config.root());  // every setting
+  std::erase_if(out, [](const Difference& d) {
+    return !d.after || !d.after->loc() || d.after->loc().source->kind() != SourceKind::command_line;
+  });
+  return out;
+}
+
+std::string in_words(const Difference& d) {
+  return cat(d.path, ": ", brief(*d.after), "   (", d.after->loc().text(), ")");
 }
 
 }  // namespace
@@ -251,15 +280,11 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
 void check_used_settings(const Recipe& recipe, const PluginHost& plugins, const std::string& from,
                          bool hugging_face) {
   const SchemaCatalog catalog = schema_catalog(plugins);
-  const Node nothing = Node::map();
   std::vector<std::string> unused;
-  for (const auto& d : differences(nothing, recipe.config.root())) {  // every setting
-    if (!d.after || !d.after->loc() || d.after->loc().source->kind() != SourceKind::command_line)
-      continue;
+  for (const auto& d : given_settings(recipe)) {
     const bool start = resume_class(spec_at(catalog, d.path, recipe.config)) == ResumeClass::start;
     const bool reads_folder = hugging_face && d.path == "model.init_ignore";
-    if (only_for_training(d.path) || (start && !reads_folder))
-      unused.push_back(cat(d.path, ": ", brief(*d.after), "   (", d.after->loc().text(), ")"));
+    if (among(d.path, kOnlyTraining) || (start && !reads_folder)) unused.push_back(in_words(d));
   }
   if (unused.empty()) return;
   throw Error(ErrorClass::checkpoint,
@@ -267,6 +292,27 @@ void check_used_settings(const Recipe& recipe, const PluginHost& plugins, const 
                   " are used without training, so these settings have no effect:", lines(unused)),
               unused.size() == 1 ? "leave out this setting; --from alone selects the weights"
                                  : "leave out these settings; --from alone selects the weights");
+}
+
+void check_generation_settings(const Recipe& recipe, const std::string& from) {
+  std::vector<std::string> unused;
+  const std::vector<Difference> given = given_settings(recipe);
+  auto is = [&](const char* path) {
+    return std::ranges::any_of(given, [&](const Difference& d) { return d.path == path; });
+  };
+  // Another dataset may be named where the run's own plugin is absent.
+  const bool other_data = is("dataset.type");
+  for (const auto& d : given)
+    if (among(d.path, kNotGeneration) && !among(d.path, kOfChat) &&
+        !(other_data && d.path.starts_with("dataset.")))
+      unused.push_back(in_words(d));
+  if (unused.empty()) return;
+  const std::string seed = is("rng.seed") ? "; --seed is the seed of sampling" : "";
+  throw Error(
+      ErrorClass::checkpoint,
+      cat("generate only continues texts with the weights of ", printable(from),
+          ", so these settings have no effect:", lines(unused)),
+      cat(unused.size() == 1 ? "leave out this setting" : "leave out these settings", seed));
 }
 
 void check_used_model(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
+#include "mtrain/base/pairwise_sum.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -20,7 +23,74 @@ void drop_names(Json& json) {
   for (Json& child : json) drop_names(child);
 }
 
+/// The numbers divided by their sum, as samples are drawn by them; nothing unless all are numbers.
+std::optional<std::vector<double>> shares_of(std::span<const Json> numbers) {
+  std::vector<double> out;
+  for (const Json& number : numbers) {
+    if (!number.is_number()) return std::nullopt;
+    out.push_back(number.get<double>());
+  }
+  const double sum = pairwise_sum(out);
+  if (!(sum > 0)) return std::nullopt;
+  for (double& share : out) share /= sum;
+  return out;
+}
+
+/// The shares that a text such as "80,20" gives to train, valid and test.
+std::optional<std::vector<double>> shares_of_split(const std::string& text) {
+  Json numbers = Json::parse(cat("[", text, "]"), nullptr, false);
+  if (!numbers.is_array() || numbers.size() > 3) return std::nullopt;
+  while (numbers.size() < 3) numbers.push_back(0);
+  return shares_of(numbers.get_ref<const Json::array_t&>());
+}
+
+/// Whether two values of a key give the same shares.
+bool same_shares(const std::string& key, const Json& a, const Json& b) {
+  if (key == "split" && a.is_string() && b.is_string()) {
+    const auto left = shares_of_split(a.get<std::string>());
+    return left && left == shares_of_split(b.get<std::string>());
+  }
+  if (key != "weights" || !a.is_array() || !b.is_array()) return false;
+  const auto left = shares_of(a.get_ref<const Json::array_t&>());
+  return left && left == shares_of(b.get_ref<const Json::array_t&>());
+}
+
+/// The prepared files of a blend of their own, [file, file, weight, weight]: the first weight.
+size_t first_weight(const Json& blend) {
+  size_t files = 0;
+  while (files < blend.size() && blend[files].is_object()) ++files;
+  return files;
+}
+
+/// Writes in `now` as in `before` what is only another notation: shares that are in the same
+/// proportion.
+void align_notation(const Json& before, Json& now) {
+  if (before.is_object() && now.is_object())
+    for (const auto& [key, value] : before.items()) {
+      const auto there = now.find(key);
+      if (there == now.end()) continue;
+      if (same_shares(key, value, *there))
+        *there = value;
+      else
+        align_notation(value, *there);
+    }
+  if (!before.is_array() || !now.is_array() || before.size() != now.size()) return;
+  const size_t files = first_weight(before);
+  for (size_t i = 0; i < files; ++i) align_notation(before[i], now[i]);
+  if (files == 0)
+    for (size_t i = 0; i < before.size(); ++i) align_notation(before[i], now[i]);
+  if (files == 0 || files != first_weight(now) || before.size() != 2 * files) return;
+  const auto weights = [&](const Json& blend) {
+    return shares_of(std::span(blend.get_ref<const Json::array_t&>()).subspan(files));
+  };
+  const auto left = weights(before);
+  if (left && left == weights(now))
+    std::copy(before.begin() + static_cast<long>(files), before.end(),
+              now.begin() + static_cast<long>(files));
+}
+
 bool same(Json a, Json b) {
+  align_notation(a, b);
   drop_names(a);
   drop_names(b);
   return a == b;
@@ -138,9 +208,10 @@ bool same_data(const std::string& before, const std::string& now) {
 std::vector<std::string> data_changes(const std::string& before, const std::string& now,
                                       size_t limit) {
   if (same_data(before, now)) return {};
-  const Json old_data = Json::parse(before, nullptr, false),
-             new_data = Json::parse(now, nullptr, false);
+  const Json old_data = Json::parse(before, nullptr, false);
+  Json new_data = Json::parse(now, nullptr, false);
   std::vector<std::string> out;
+  align_notation(old_data, new_data);
   if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
   if (out.empty()) out.push_back(text_change(before, now));  // not JSON
   return shortened(std::move(out), limit);

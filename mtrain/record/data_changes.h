@@ -9,7 +9,8 @@
 namespace mtrain {
 
 /// True when two texts of Dataset::identity() are of the same data. Prepared files may have other
-/// names: their sizes and checksums count.
+/// names: their sizes and checksums count. Shares ("split", "weights") may be written in another
+/// way if they are in the same proportion: "80,20" for "80,20,0", [5, 3, 2] for [0.5, 0.3, 0.2].
 MT_API bool same_data(const std::string& before, const std::string& now);
 
 /// Compares two texts of Dataset::identity(). Returns one line for each value that differs, "split:

@@ -127,10 +127,15 @@ std::vector<fs::path> find_runs(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ignored;
   auto look = [&](auto& self, const fs::path& at, int depth) -> void {
-    if (is_run_folder(at)) return void(out.push_back(at));
+    const bool run = is_run_folder(at);
+    if (run) out.push_back(at);
     if (depth == kMaxDepth) return;
+    // Trials of a sweep may lie in the folder of a run: both have the recipe's name by default.
+    auto of_run = [&](const fs::path& name) { return name == "config" || name == "checkpoints"; };
     for (fs::directory_iterator it(at, ignored), end; !ignored && it != end; it.increment(ignored))
-      if (it->is_directory(ignored) && !it->is_symlink(ignored)) self(self, it->path(), depth + 1);
+      if (it->is_directory(ignored) && !it->is_symlink(ignored) &&
+          !(run && of_run(it->path().filename())))
+        self(self, it->path(), depth + 1);
     ignored.clear();
   };
   look(look, folder, 0);

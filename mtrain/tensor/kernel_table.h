@@ -288,8 +288,8 @@ struct CastArgs {
 };
 
 /// Copies blocks of `count` contiguous elements: block (i, j) of src goes to block (i, j) of dst,
-/// or is added to it. Blocks of one tensor do not overlap, and src and dst do not overlap. Strides
-/// are in elements.
+/// or is added to it. Blocks of dst do not overlap, nor do src and dst. Strides are in elements;
+/// those of src may be 0, so that one block goes to several places.
 struct CopyBlocksArgs {
   const void* src;
   void* dst;

@@ -13,13 +13,15 @@
 namespace mtrain {
 namespace {
 
-LoaderConfig loader_config(const Settings& s, const RankMesh* mesh) {
+LoaderConfig loader_config(const Session& session, const RankMesh* mesh) {
+  const Settings& s = session.recipe.settings;
   const int64_t ranks = mesh ? mesh->data().size() : 1;
   return {.seq_length = s.model.seq_length,
           .micro_batch_size = s.eval_micro_batch(),
           .num_micro_batches = s.eval_global_batch() / (s.eval_micro_batch() * ranks),
           .dp_rank = mesh ? mesh->data().index() : 0,
-          .dp_size = ranks};
+          .dp_size = ranks,
+          .vocab_size = session.valid_vocab};
 }
 
 /// Resets the shapes that pipeline stages have agreed on, before and after an evaluation whose
@@ -103,10 +105,12 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     }
     return true;
   };
-  if (batches > 0 && !evaluate(loader_config(s, mesh), 0, batches)) return std::nullopt;
+  if (batches > 0 && !evaluate(loader_config(session, mesh), 0, batches)) return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
-  if (rest > 0 &&
-      !evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * batch, 1))
+  if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
+                             .num_micro_batches = rest,
+                             .vocab_size = session.valid_vocab},
+                            batches * batch, 1))
     return std::nullopt;
   if (mesh)
     sum = mesh->replicas().all_reduce_value(sum),

@@ -44,10 +44,10 @@ std::vector<std::byte> as_type(const std::vector<float>& values, DType dtype,
   }
 }
 
-/// Adds the boxes of rows [row, row + rows) of a parameter, as a matrix with the first two of three
-/// dimensions as rows, to `out`.
-void add_boxes(const std::string& name, const Shape& shape, int64_t row, int64_t rows, float* to,
-               std::vector<Slice>& out) {
+/// Adds the boxes of rows [row, row + rows) of a parameter to `out`: as a matrix with the first two
+/// of three dimensions as rows, or, with rows of width 1, of a table of vectors.
+void add_boxes(const std::string& name, const Shape& shape, int64_t width, int64_t row,
+               int64_t rows, float* to, std::vector<Slice>& out) {
   auto add = [&](Shape offset, Shape extent) {
     const auto bytes = static_cast<size_t>(extent.numel()) * sizeof(float);
     out.push_back({name, DType::f32, shape, offset, extent,
@@ -56,13 +56,16 @@ void add_boxes(const std::string& name, const Shape& shape, int64_t row, int64_t
   };
   if (shape.rank() == 0) return add(Shape{}, Shape{});
   if (shape.rank() == 1) return add(Shape{row}, Shape{rows});
-  if (shape.rank() == 2) return add(Shape{row, 0}, Shape{rows, shape[1]});
+  if (shape.rank() == 2 && width == shape[1]) return add(Shape{row, 0}, Shape{rows, shape[1]});
   const int64_t height = shape[1];
+  const bool vectors = shape.rank() == 2;
   while (rows > 0) {
     const int64_t from = row % height;
     const int64_t whole = from == 0 ? rows / height : 0;
     const int64_t count = whole > 0 ? whole * height : std::min(rows, height - from);
-    if (whole > 0)
+    if (vectors)
+      add(Shape{row / height, from}, whole > 0 ? Shape{whole, height} : Shape{1, count});
+    else if (whole > 0)
       add(Shape{row / height, 0, 0}, Shape{whole, height, shape[2]});
     else
       add(Shape{row / height, from, 0}, Shape{1, count, shape[2]});
@@ -95,7 +98,7 @@ class CheckpointTensors final : public HfTensorReader {
         if (run.tensor_step > 1)
           to = spread[i].emplace_back(static_cast<size_t>(run.rows * place.width)).data();
         const std::string& name = tensors_[i].parameters[run.parameter];
-        add_boxes(name, stored_.at(name), run.parameter_row, run.rows, to, slices);
+        add_boxes(name, stored_.at(name), place.width, run.parameter_row, run.rows, to, slices);
       }
     }
     store_.load(step_, slices);
@@ -114,7 +117,7 @@ class CheckpointTensors final : public HfTensorReader {
               values[static_cast<size_t>(row * place.width + c)];
       values = std::move(turned);
     }
-    return as_type(values, options_.dtype, specs_[i].name);
+    return as_type(values, specs_[i].dtype, specs_[i].name);
   }
 
  private:
@@ -139,7 +142,8 @@ class CheckpointTensors final : public HfTensorReader {
       }
       if (shapes.size() < tensor.parameters.size()) continue;
       placements_.push_back(hf_placement(tensor, heads_, shapes));
-      specs_.push_back({tensor.name, options_.dtype, placements_.back().shape});
+      specs_.push_back({tensor.name, tensor.rule->buffer ? DType::f32 : options_.dtype,
+                        placements_.back().shape});
       tensors_.push_back(std::move(tensor));
     }
     for (const auto& [name, shape] : stored_)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -94,6 +95,9 @@ class Importer {
   void fill() const {
     for (auto& p : parameters_.all())
       if (auto sources = sources_.find(p.name); sources != sources_.end()) fill(p, sources->second);
+    for (StateBuffer& buffer : parameters_.buffers())
+      if (auto sources = sources_.find(buffer.name); sources != sources_.end())
+        buffer.values = whole_values(static_cast<int64_t>(buffer.values.size()), sources->second);
     for (const Copy& copy : copies_) require_equal(copy);
   }
 
@@ -173,14 +177,22 @@ class Importer {
                 "an earlier checkpoint");
   }
 
+  /// Of a parameter or a buffer of this rank.
+  std::optional<Shape> shape_of(const std::string& name) const {
+    if (const Parameter* p = parameters_.find(name)) return p->global;
+    for (const StateBuffer& buffer : parameters_.buffers())
+      if (buffer.name == name) return Shape{static_cast<int64_t>(buffer.values.size())};
+    return std::nullopt;
+  }
+
   void match(const HfTensor& entry) {
     const TensorInfo* t = find(entry.name);
     std::vector<Shape> shapes;
     std::string ours;
     for (const std::string& name : entry.parameters)
-      if (const Parameter* p = parameters_.find(name)) {
-        shapes.push_back(p->global);
-        ours += cat(ours.empty() ? "" : ", ", name, " ", p->global);
+      if (const auto shape = shape_of(name)) {
+        shapes.push_back(*shape);
+        ours += cat(ours.empty() ? "" : ", ", name, " ", *shape);
       }
     if (t) used_.insert(t->name);
     if (shapes.size() < entry.parameters.size()) return;  // belongs to another pipeline stage
@@ -207,14 +219,19 @@ class Importer {
               part ? cat(", wanted ", placement.shape) : ""));
   }
 
-  void fill(Parameter& p, const std::vector<Source>& sources) const {
-    std::vector<float> values(static_cast<size_t>(
-        p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
+  /// The whole parameter or buffer; this rank may hold only a shard of it.
+  std::vector<float> whole_values(int64_t count, const std::vector<Source>& sources) const {
+    std::vector<float> values(static_cast<size_t>(count));
     for (const Source& source : sources) {
       const std::vector<float> floats = hf_floats(*source.tensor, 0, source.tensor->shape.numel());
       require_finite(*source.tensor, floats);
       copy(floats, source, values);
     }
+    return values;
+  }
+
+  void fill(Parameter& p, const std::vector<Source>& sources) const {
+    const std::vector<float> values = whole_values(p.global.numel(), sources);
     ExecutionContext& ctx = p.master.context();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())

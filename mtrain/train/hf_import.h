@@ -17,9 +17,10 @@ class HfDir;
 MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
                            ParamList& parameters);
 
-/// Fills masters and values of `parameters` from the folder. Throws what require_hf_fit throws, and
-/// Error(checkpoint) that names a tensor with a value that is not finite, or one that has to repeat
-/// another one, such as lm_head.weight of a tied head, and differs from it.
+/// Fills masters and values of `parameters` and its buffers from the folder. Throws what
+/// require_hf_fit throws, and Error(checkpoint) that names a tensor with a value that is not
+/// finite, or one that has to repeat another one, such as lm_head.weight of a tied head, and
+/// differs from it.
 MT_API void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
                               ParamList& parameters);
 

@@ -44,12 +44,14 @@ int64_t num_targets(std::span<const MicroBatch> batches) {
   return n;
 }
 
-LoaderConfig loader_config(const Settings& s, int64_t samples, int rank, int ranks) {
+LoaderConfig loader_config(const Session& session, int64_t samples, int rank, int ranks) {
+  const Settings& s = session.recipe.settings;
   return {.seq_length = s.model.seq_length,
           .micro_batch_size = s.train.micro_batch_size,
           .num_micro_batches = samples / (s.train.micro_batch_size * ranks),
           .dp_rank = rank,
-          .dp_size = ranks};
+          .dp_size = ranks,
+          .vocab_size = session.valid_vocab};
 }
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
@@ -183,7 +185,7 @@ void Trainer::follow_batch_schedule() {
                   state_.step >= recipe_.settings.train.steps))
     return;
   const LoaderConfig config =
-      loader_config(recipe_.settings, batch_now(), mesh_.data().index(), mesh_.data().size());
+      loader_config(session_, batch_now(), mesh_.data().index(), mesh_.data().size());
   loader_.reset();  // end its worker thread first: only one thread may read the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();

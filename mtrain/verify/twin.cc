@@ -108,6 +108,18 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   moe.at_most("router.group_top_k", 1);
 }
 
+/// The widths of latent attention. Returns that of the rotary part of a head, or `head_dim` without
+/// latents.
+int64_t shrink_latents(Shrinker&& mla, int64_t dim, int64_t head_dim, bool small) {
+  if (mla.get("kv_lora_rank") == 0) return head_dim;
+  mla.at_most("q_lora_rank", 3 * dim);
+  mla.at_most("kv_lora_rank", 2 * dim);
+  mla.at_most("qk_head_dim", dim);
+  mla.at_most("v_head_dim", dim);
+  mla.at_most("rope_head_dim", small ? dim : dim / 2);
+  return mla.get("rope_head_dim");
+}
+
 void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
   FactShrinker sizes(tree, config);
@@ -117,7 +129,8 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   };
   bool small = chosen("fp8") || chosen("fp4");
   int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
-  shrink_rope(tree, shrink_heads(sizes, heads, dim));
+  int64_t width = shrink_heads(sizes, heads, dim);
+  shrink_rope(tree, shrink_latents(Shrinker(tree, "model.mla"), dim, width, small));
   sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
   Shrinker precision(tree, "mixed_precision");

@@ -135,16 +135,20 @@ TEST_CASE(
   Figures figures("grouped_linear");
   const std::vector<std::vector<int64_t>> loads = {{1}, {0, 3}, {2, 0, 5}, {17, 1, 0, 40}, {0, 0}};
   for (const auto& load : loads)
-    for (auto [in, out] : {std::array<int64_t, 2>{3, 5}, {33, 17}, {64, 96}}) {
+    for (auto [in, out, biased] : {std::array<int64_t, 3>{3, 5, 0}, {33, 17, 1}, {64, 96, 0}}) {
       auto experts = static_cast<int64_t>(load.size()),
            total = std::accumulate(load.begin(), load.end(), int64_t{0});
       if (total == 0) continue;
-      Case c{.name = cat("grouped_linear ", total, " rows, ", experts, " x ", out, " x ", in),
+      Case c{.name = cat("grouped_linear ", total, " rows, ", experts, " x ", out, " x ", in,
+                         biased ? " + bias" : ""),
              .out = {total, out}};
       c.inputs = {{"x", {total, in}, random_values(total * in, "x")},
                   {"w", {experts, out, in}, random_values(experts * out * in, "w"), true}};
+      if (biased)
+        c.inputs.push_back({"b", {experts, out}, random_values(experts * out, "b"), true});
       c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
-        return grouped_linear(t[0], t[1], std::make_shared<const std::vector<int64_t>>(load));
+        return grouped_linear(t[0], t[1], std::make_shared<const std::vector<int64_t>>(load),
+                              nullptr, nullptr, t.size() > 2 ? t[2] : Tensor());
       };
       auto part = [](const Values& v, int64_t begin, int64_t count, int64_t width) {
         return Values(v.begin() + begin * width, v.begin() + (begin + count) * width);
@@ -153,21 +157,23 @@ TEST_CASE(
         Values y;
         int64_t at = 0;
         for (size_t e = 0; e < load.size(); at += load[e++]) {
-          Values mine = reference::linear(part(v[0], at, load[e], in),
-                                          part(v[1], static_cast<int64_t>(e), 1, in * out), {},
-                                          load[e], in, out);
+          Values mine = reference::linear(
+              part(v[0], at, load[e], in), part(v[1], static_cast<int64_t>(e), 1, in * out),
+              v.size() > 2 ? part(v[2], static_cast<int64_t>(e), 1, out) : Values(), load[e], in,
+              out);
           y.insert(y.end(), mine.begin(), mine.end());
         }
         return y;
       };
       c.backward = [=, in = in, out = out](const std::vector<Values>& v, const Values& dy) {
-        std::vector<Values> g(2);
+        std::vector<Values> g(v.size());
         int64_t at = 0;
         for (size_t e = 0; e < load.size(); at += load[e++]) {
           auto mine = reference::linear_backward(
               part(dy, at, load[e], out), part(v[0], at, load[e], in),
               part(v[1], static_cast<int64_t>(e), 1, in * out), load[e], in, out);
-          for (size_t i = 0; i < 2; ++i) g[i].insert(g[i].end(), mine[i].begin(), mine[i].end());
+          for (size_t i = 0; i < g.size(); ++i)
+            g[i].insert(g[i].end(), mine[i].begin(), mine[i].end());
         }
         return g;
       };
@@ -183,8 +189,83 @@ std::vector<RouterRule> rules() {
       out.push_back({.score = score, .top_k = k, .scaling = 1.5});
       out.push_back({.score = score, .top_k = k, .groups = 4, .group_top_k = 2});
       if (score == Score::softmax) out.push_back({.score = score, .top_k = k, .pre_softmax = true});
+      const bool before = score == Score::softmax;
+      for (bool normalize : {false, true})
+        out.push_back({.score = score,
+                       .top_k = k,
+                       .pre_softmax = before,
+                       .scaling = 0.7,
+                       .groups = 2,
+                       .group_top_k = 1,
+                       .group_best = normalize ? 1 : 3,
+                       .normalize = normalize});
     }
   return out;
+}
+
+TEST_CASE("router_logits: a product with a bias") {
+  Figures figures("router_logits");
+  for (int64_t tokens : {1, 17}) {
+    constexpr int64_t kIn = 19, kOut = 8;
+    Case c{.name = cat("router_logits ", tokens), .out = {tokens, kOut}, .float_out = true};
+    c.inputs = {{"x", {tokens, kIn}, random_values(tokens * kIn, "x")},
+                {"w", {kOut, kIn}, random_values(kOut * kIn, "w"), true},
+                {"b", {kOut}, random_values(kOut, "b"), true}};
+    c.op = [](ExecutionContext&, std::vector<Tensor>& t) {
+      return router_logits(t[0], t[1], t[2]);
+    };
+    c.forward = [=](const std::vector<Values>& v) {
+      return reference::linear(v[0], v[1], v[2], tokens, kIn, kOut);
+    };
+    c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+      return reference::linear_backward(dy, v[0], v[1], tokens, kIn, kOut);
+    };
+    check(c, figures);
+  }
+}
+
+Case swish_case(int64_t count, const SwishGate& form) {
+  Case c{.name = cat("swish_gate ", count, ", factor ", form.factor, ", limit ", form.limit),
+         .out = {1, count}};
+  const double limit = form.limit > 0 ? form.limit : 1e9, factor = form.factor,
+               offset = form.offset;
+  auto inputs = [&](const char* key) {
+    Values x = random_values(count, key, 2);
+    for (double& v : x)  // differences near the limit would be of two slopes
+      if (std::fabs(std::fabs(v) - limit) < 0.05) v *= 0.9;
+    return x;
+  };
+  c.inputs = {{"gate", c.out, inputs("gate")}, {"up", c.out, inputs("up")}};
+  auto each = [=](const std::vector<Values>& v, auto&& f) {
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const double g = std::min(v[0][i], limit), u = std::clamp(v[1][i], -limit, limit);
+      f(i, g, u, 1 / (1 + std::exp(-factor * g)));
+    }
+  };
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) { return swish_gate(t[0], t[1], form); };
+  c.forward = [=](const std::vector<Values>& v) {
+    Values y(v[0].size());
+    each(v, [&](size_t i, double g, double u, double s) { y[i] = g * s * (u + offset); });
+    return y;
+  };
+  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+    std::vector<Values> d = v;
+    each(v, [&](size_t i, double g, double u, double s) {
+      d[0][i] = v[0][i] < limit ? dy[i] * (u + offset) * s * (1 + factor * g * (1 - s)) : 0;
+      d[1][i] = std::fabs(v[1][i]) < limit ? dy[i] * g * s : 0;
+    });
+    return d;
+  };
+  return c;
+}
+
+TEST_CASE("swish_gate: values and gradients, with limits and without") {
+  Figures figures("swish_gate");
+  for (int64_t count : {1, 17, 65, 1025}) {
+    check(swish_case(count, {.factor = 1.702f, .offset = 1, .limit = 1.5f}), figures);
+    check(swish_case(count, {.factor = 1.25f}), figures);
+    check(swish_case(count, {.offset = 0.5f, .limit = 0.75f}), figures);
+  }
 }
 
 TEST_CASE("route: choices and weights of every rule, and the gradients of logits and router") {

@@ -45,8 +45,10 @@ inline std::vector<size_t> router_choice(const Values& z, const RouterRule& rule
       Values part(ranked.begin() + g * static_cast<int64_t>(size),
                   ranked.begin() + (g + 1) * static_cast<int64_t>(size));
       std::sort(part.rbegin(), part.rend());
-      auto best =
-          std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
+      const int64_t wanted = rule.group_best > 0
+                                 ? rule.group_best
+                                 : std::max<int64_t>(1, rule.top_k / rule.group_top_k);
+      auto best = std::min(size, static_cast<size_t>(wanted));
       sums.push_back(std::accumulate(part.begin(), part.begin() + static_cast<int64_t>(best), 0.0));
     }
     auto kept = largest(sums, rule.group_top_k);
@@ -60,7 +62,8 @@ inline Values chosen_weights(const Values& z, const RouterRule& rule,
                              const std::vector<size_t>& chosen) {
   Values s = router_scores(z, rule.score), w;
   for (size_t e : chosen) w.push_back(s[e]);
-  bool divide = rule.score == RouterRule::Score::softmax ? !rule.pre_softmax : rule.top_k > 1;
+  bool divide = rule.normalize.value_or(rule.score == RouterRule::Score::softmax ? !rule.pre_softmax
+                                                                                 : rule.top_k > 1);
   double sum = divide ? std::accumulate(w.begin(), w.end(), 0.0) : 1;
   for (double& v : w) v *= rule.scaling / sum;
   return w;

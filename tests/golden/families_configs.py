@@ -56,7 +56,8 @@ SHORTROPE = rope("longrope", 5000.0, attention_factor=1.2, original_max_position
 WIDE = dict(head_dim=10)  # wider than hidden_size / heads
 ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
 
-PHI_LONG = rope("longrope", 5000.0, short_factor=[1.0, 1.2, 1.5], long_factor=[1.3, 2.1, 3.5])  # of heads of 6
+PHI_FACTORS = dict(short_factor=[1.0, 1.2, 1.5], long_factor=[1.3, 2.1, 3.5])  # of heads of 6
+PHI_LONG = rope("longrope", 5000.0, **PHI_FACTORS)
 GLM = {
     "plain": dict(rms_norm_eps=1e-5),
     "no biases, tied, one kv head": dict(attention_bias=False, tie_word_embeddings=True, **ONE_KV),
@@ -64,6 +65,13 @@ GLM = {
     "linear": dict(**rope("linear", 5000.0, factor=2.5, partial_rotary_factor=0.5)),
 }
 NO_DROPOUT = {k: v for k, v in DECODER.items() if k != "attention_dropout"}
+# Experts as DeepSeek-V3's, the first block without; and latent attention with parts of all widths.
+ROUTED = dict(
+    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1, num_mtp_layers=0,
+)
+LATENT = dict(
+    num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
+)
 
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
@@ -112,7 +120,7 @@ FAMILIES = {
         "window, tied, one kv head": dict(sliding_window=7, tie_word_embeddings=True, **ONE_KV),
         "rotary positions of two thirds, all kv heads": dict(**rope(theta=500.0, partial_rotary_factor=0.67), **ALL_KV),
         "longrope, long": dict(**PHI_LONG, original_max_position_embeddings=16, max_position_embeddings=40, documents=False),
-        "longrope, short": dict(**PHI_LONG, original_max_position_embeddings=64, max_position_embeddings=160),
+        "longrope, short": dict(**rope("longrope", 5000.0, attention_factor=1.2, **PHI_FACTORS)),
     }),
     "olmo": Family("OlmoConfig", "OlmoForCausalLM", {}, {
         "plain": {},
@@ -166,6 +174,72 @@ FAMILIES = {
             "all experts, window, all kv heads": dict(num_experts_per_tok=5, sliding_window=7, **ALL_KV),
             "tied, yarn": dict(tie_word_embeddings=True, **YARN, **WIDE),
         }),
+    "qwen3_moe": Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", dict(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, router_aux_loss_coef=0.0), {
+            "raw weights": dict(norm_topk_prob=False, **WIDE),
+            "normalized, biases, one kv head": dict(norm_topk_prob=True, attention_bias=True, rms_norm_eps=1e-5, **ONE_KV),
+            "every second block, window": dict(
+                decoder_sparse_step=2, num_hidden_layers=3, use_sliding_window=True, sliding_window=6, norm_topk_prob=True),
+            "one expert, tied, yarn": dict(num_experts_per_tok=1, tie_word_embeddings=True, **YARN),
+        }),
+    "qwen2_moe": Family("Qwen2MoeConfig", "Qwen2MoeForCausalLM", dict(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, shared_expert_intermediate_size=28,
+        router_aux_loss_coef=0.0), {
+            "raw weights": dict(norm_topk_prob=False, rms_norm_eps=1e-5),
+            "normalized, no biases, one kv head": dict(norm_topk_prob=True, qkv_bias=False, **ONE_KV),
+            "every second block, tied": dict(decoder_sparse_step=2, num_hidden_layers=3, tie_word_embeddings=True),
+        }),
+    "olmoe": Family("OlmoeConfig", "OlmoeForCausalLM", dict(num_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
+        "raw weights": dict(norm_topk_prob=False, rms_norm_eps=1e-6),
+        "normalized, limits, all kv heads": dict(norm_topk_prob=True, clip_qkv=0.7, **ALL_KV),
+        "biases, tied": dict(attention_bias=True, tie_word_embeddings=True),
+    }),
+    "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", ROUTED, {
+        "plain": dict(rms_norm_eps=1e-6),
+        "norms and biases, groups, wide heads": dict(
+            use_qk_norm=True, attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=12),
+        "raw weights, no rotation of the rest, two shared experts": dict(
+            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, **ONE_KV),
+        "all of a head is rotated, one expert": dict(num_experts_per_tok=1, partial_rotary_factor=1.0),
+    }),
+    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ROUTED, sliding_window=None), {
+        "normalized": dict(norm_topk_prob=True, n_shared_experts=1, first_k_dense_replace=1),
+        "raw weights, biases, groups, wide heads": dict(
+            norm_topk_prob=False, attention_bias=True, n_shared_experts=2, n_group=2, topk_group=1, **WIDE),
+        "window, one kv head": dict(
+            norm_topk_prob=True, n_shared_experts=1, sliding_window=6, max_window_layers=1, num_hidden_layers=3, **ONE_KV),
+    }),
+    "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", dict(ROUTED, **LATENT), {
+        "plain": dict(n_group=4, topk_group=2),
+        "no latent of queries, biases, raw weights": dict(
+            q_lora_rank=None, attention_bias=True, norm_topk_prob=False, n_group=1, topk_group=1),
+        "halves are rotated, wide values": dict(rope_interleave=False, v_head_dim=20, n_group=2, topk_group=2),
+        "yarn with its softmax factor": dict(**YARN_FULL, n_group=2, topk_group=1, routed_scaling_factor=0.6),
+        "equal widths, one expert, tied": dict(
+            v_head_dim=10, num_experts_per_tok=1, tie_word_embeddings=True, n_group=2, topk_group=1),
+    }),
+    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(
+        {k: v for k, v in ROUTED.items() if k != "num_mtp_layers"}, **LATENT), {
+            "greedy": dict(topk_method="greedy", n_group=1, topk_group=1),
+            "groups, no latent of queries": dict(
+                topk_method="group_limited_greedy", n_group=4, topk_group=2, q_lora_rank=None, routed_scaling_factor=1.6),
+            "biases, yarn": dict(topk_method="greedy", attention_bias=True, n_shared_experts=2, **YARN_FULL),
+        }),
+    "minimax_m2": Family("MiniMaxM2Config", "MiniMaxM2ForCausalLM", dict(
+        num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
+            "plain": dict(head_dim=10),
+            "half of a head is rotated, one kv head": dict(
+                head_dim=8, **ONE_KV, rope_parameters=dict(
+                    rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
+            "one expert, tied": dict(head_dim=6, num_experts_per_tok=1, tie_word_embeddings=True, rms_norm_eps=1e-5, **ALL_KV),
+        }),
+    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", dict(
+        num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
+            "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
+            "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
+            "windows of all blocks, one expert, tied": dict(
+                layer_types=["sliding_attention"] * 2, num_experts_per_tok=1, tie_word_embeddings=True, **rope()),
+        }, no_decay=r"_norm\.weight$|_bias$"),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
             "plain": {},

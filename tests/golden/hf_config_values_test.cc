@@ -1,5 +1,6 @@
 // Values of config.json: what a model plugin does not compute is refused by name, and a value that
 // stands in two places, or that families write in different ways, has one meaning.
+#include "has.h"
 #include "hf_config_folder.h"
 #include "mtrain/base/error.h"
 #include "mtrain/recipe/hf_config.h"
@@ -302,4 +303,84 @@ TEST_CASE("frequencies of blocks with experts are read as the families mean them
   CHECK(second.refused[0].what.find("experts in every block") != std::string::npos);
   CHECK(step.refused.empty());
   CHECK(layer_freq(step) == 2);
+}
+
+namespace {
+
+/// Makes a folder one of a small Mixtral model.
+void make_mixtral(const Folder& folder) {
+  const Json config = {{"architectures", {"MixtralForCausalLM"}},
+                       {"model_type", "mixtral"},
+                       {"hidden_size", 48},
+                       {"intermediate_size", 80},
+                       {"num_hidden_layers", 2},
+                       {"num_attention_heads", 6},
+                       {"num_key_value_heads", 2},
+                       {"num_local_experts", 4},
+                       {"vocab_size", 320},
+                       {"max_position_embeddings", 64}};
+  std::ofstream(folder.path / "config.json") << config.dump();
+}
+
+}  // namespace
+
+TEST_CASE("settings that all models of a family share cannot be changed by the recipe") {
+  const Folder folder("llama_tiny", Json::object());
+  make_mixtral(folder);
+  const auto with = [&](const std::string& model) {
+    return recipe_of(folder.path, "type: moe" + (model.empty() ? "" : ", " + model));
+  };
+  const Recipe plain = with("");
+  CHECK_MESSAGE(plain.report.ok(), plain.report.text());
+  struct Refused {
+    const char *model, *path, *value;
+  };
+  for (const Refused& c : std::vector<Refused>{
+           {"moe: {router: {score: sigmoid}}", "moe.router.score", "softmax"},
+           {"moe: {router: {pre_softmax: true}}", "moe.router.pre_softmax", "false"},
+           {"moe: {router: {scaling: 2}}", "moe.router.scaling", "1"},
+           {"moe: {router: {groups: 2, group_top_k: 1}}", "moe.router.groups", "0"},
+           {"moe: {router: {bias: true}}", "moe.router.bias", "false"},
+           {"moe: {shared_ffn_hidden_size: 16}", "moe.shared_ffn_hidden_size", "0"},
+           {"moe: {layer_freq: 2}", "moe.layer_freq", "1"},
+           {"moe: {ffn_hidden_size: 64}", "moe.ffn_hidden_size", "80"},
+           {"head_dim: 16", "head_dim", "8"},
+           {"attention: {window: 8}", "attention.window", "0"},
+           {"logit_cap: 30", "logit_cap", "0"},
+           {"norm: layer", "norm", "rms"},
+           {"activation: gelu", "activation", "silu"}}) {
+    CAPTURE(c.model);
+    const std::string path = c.path, value = c.value;
+    expect(with(c.model),
+           {"error[init-from] model.", path.c_str(), value.c_str(), "model.init_ignore=["});
+    // Whoever wants another function says so.
+    const Recipe changed =
+        with(cat(c.model, ", init_ignore: [", path,
+                 path == "moe.router.groups" ? ", moe.router.group_top_k" : "", "]"));
+    CHECK_MESSAGE(changed.report.text().find("init-") == std::string::npos, changed.report.text());
+  }
+  // The family's values, in any notation, and settings that only training uses.
+  for (const char* same :
+       {"head_dim: 8", "head_dim: 0", "moe: {ffn_hidden_size: 80}", "moe: {router: {scaling: 1.0}}",
+        "moe: {capacity_factor: 1.5, drop_policy: position}", "init_std: 0.5",
+        "attention: {dropout: 0.1}", "moe: {router: {z_loss_coeff: 0.1, balancing: [none]}}"}) {
+    CAPTURE(same);
+    const Recipe recipe = with(same);
+    CHECK_MESSAGE(recipe.report.ok(), recipe.report.text());
+  }
+  // What the folder gives is not the recipe's to choose.
+  expect(with("norm_eps: 1e-3, init_ignore: [norm_eps]"),
+         {"lists the setting norm_eps, which the folder gives by rms_norm_eps"});
+  const Recipe unknown = with("init_ignore: [moe.router.nothing]");
+  CHECK_MESSAGE(has(unknown.report.text(), "does not have moe.router.nothing"),
+                unknown.report.text());
+}
+
+TEST_CASE("a setting of 0 may be written as the number that it stands for") {
+  const Folder folder("gpt2_tiny", Json::object());
+  const int64_t hidden = tiny("gpt2_tiny").at("n_embd").get<int64_t>();
+  const Recipe same = recipe_of(folder.path, cat("type: gpt2, ffn_hidden_size: ", 4 * hidden));
+  CHECK_MESSAGE(same.report.ok(), same.report.text());
+  expect(recipe_of(folder.path, cat("type: gpt2, ffn_hidden_size: ", 4 * hidden + 8)),
+         {"model.ffn_hidden_size", cat(4 * hidden).c_str()});
 }

@@ -190,6 +190,7 @@ Tensors Subject::to_hf(bool gradients) const {
   const HfModel settings(section_, schema_);
   Tensors out;
   for (const HfTensor& tensor : hf_tensors(family_, settings)) {
+    if (tensor.rule->buffer) continue;
     std::vector<Shape> shapes;
     std::vector<std::vector<float>> values;
     for (const std::string& name : tensor.parameters) {

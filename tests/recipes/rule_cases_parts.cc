@@ -73,6 +73,8 @@ constexpr RuleCase kParts[] = {
      "model.moe.shared_overlap=true model.moe.shared_ffn_hidden_size=1024"},
     {"shared-gate", "moe", "model.moe.shared_gate=true",
      "model.moe.shared_gate=true model.moe.shared_ffn_hidden_size=1024"},
+    {"shared-gate", "moe", "model.moe.shared_gate=true",
+     "model.moe.shared_gate=true model.moe.shared_experts=2"},
     {"moe-gpu", "moe", "gpu=v100", "gpu=a100"},
     {"recompute-shared-overlap", "moe",
      "model.recompute=selective model.recompute_modules=[shared_experts] "
@@ -105,6 +107,14 @@ constexpr RuleCase kParts[] = {
      "comm_overlap.dispatch_wgrad=true dist.ep=2"},
     {"mla-not-gqa", "moe", "model.mla.kv_lora_rank=512",
      "model.mla.kv_lora_rank=512 model.kv_heads=32"},
+    {"mla-head-norms", "moe",
+     "model.mla.kv_lora_rank=512 model.kv_heads=32 model.attention.qk_norm=true",
+     "model.mla.kv_lora_rank=512 model.kv_heads=32"},
+    {"mla-rope-even", "moe",
+     "model.mla.kv_lora_rank=512 model.kv_heads=32 model.mla.rope_head_dim=63",
+     "model.mla.kv_lora_rank=512 model.kv_heads=32 model.mla.rope_head_dim=62"},
+    {"normalized-softmax", "moe", "model.moe.router.normalize=never",
+     "model.moe.router.normalize=never model.moe.router.pre_softmax=true"},
     {"mtp-standalone", "moe", "model.mtp.standalone=true",
      "model.mtp.standalone=true model.mtp.layers=1 dist.pp=2"},
 };

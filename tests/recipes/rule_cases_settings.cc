@@ -49,6 +49,16 @@ constexpr RuleCase kSettings[] = {
     {"fp8-shape-experts", "moe",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=24",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=32"},
+    {"fp8-shape-latents", "moe",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=504",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512"},
+    {"fp8-shape-latent-tokens", "moe",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512 model.seq_length=16 dist.tp=2 dist.sp=true",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.kv_heads=32 "
+     "model.mla.kv_lora_rank=512 model.seq_length=32 dist.tp=2 dist.sp=true"},
     {"fp8-shape-tokens", "llama",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 model.seq_length=16",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 model.seq_length=16 "
@@ -142,6 +152,25 @@ constexpr RuleCase kSettings[] = {
      "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2]"},
     {"weights-sum", "llama", "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,0]",
      "dataset.path='' dataset.paths=[a,b] dataset.weights=[0,2]"},
+    {"valid-weights-match", "llama", "dataset.valid_weights=[1]",
+     "dataset.valid_path='' dataset.valid_paths=[c] dataset.valid_weights=[1]"},
+    {"test-weights-match", "llama", "dataset.test_paths=[c,d] dataset.test_weights=[1]",
+     "dataset.test_paths=[c,d] dataset.test_weights=[1,2]"},
+    {"phases", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:1k,weights:[1]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:1k,weights:[1,0]}]"},
+    {"phases-order", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] "
+     "dataset.phases=[{samples:10,weights:[1,0]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]"},
+    {"phases-weights", "llama",
+     "dataset.path='' dataset.paths=[a,b] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]",
+     "dataset.path='' dataset.paths=[a,b] dataset.weights=[1,2] dataset.order=open "
+     "dataset.phases=[{samples:10,weights:[1,0]}]"},
     {"keep-two", "llama", "checkpoint.keep=1", "checkpoint.keep=2"},
     {"retain-interval", "llama", "checkpoint.retain_interval=15 checkpoint.interval=10",
      "checkpoint.retain_interval=20 checkpoint.interval=10"},

@@ -123,7 +123,8 @@ TEST_CASE("rules name only what exists") {
       "gpu.per_domain",    "layout.fault",         "layout.stages",   "layout.layers",
       "layout.mtp_layers", "layout.mtp_stage",     "objective.model", "objective.dataset",
       "split.fault",       "batch.fault",          "batch.largest",   "batch.divisor",
-      "batch.last_from",   "device_communicators", "norms.kept"};
+      "batch.last_from",   "device_communicators", "norms.kept",      "phases.given",
+      "phases.fault"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

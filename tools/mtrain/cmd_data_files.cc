@@ -147,13 +147,9 @@ std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t c
 }
 
 /// Prints each token's text, in alternating colors on a terminal, separated by bars elsewhere.
-void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours,
-                   bool numbers) {
+void show_document(const std::vector<int32_t>& ids, const TokenTexts& texts, bool colours) {
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::string text = printable(token_text(ids, i, tokenizer), 400);
-    std::string shown = text.empty() ? cat("<", ids[i], ">")
-                        : numbers    ? cat(text, "=", ids[i])
-                                     : text;
+    const std::string shown = texts(ids, i);
     if (colours)
       std::cout << (i % 2 == 0 ? "\033[30;46m" : "\033[30;47m") << shown << "\033[0m";
     else
@@ -189,6 +185,7 @@ void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& comman
   if (!arguments.any_tokenizer) check_tokenizer(file, *tokenizer, option_words());
   auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
+  const TokenTexts texts(*tokenizer, arguments.ids);
   for (int64_t d = first; d < last; ++d) {
     std::vector<int32_t> ids;
     int64_t length = 0;
@@ -203,7 +200,7 @@ void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& comman
     std::cout << "document " << d << ", " << counted(length, "token");
     if (length > static_cast<int64_t>(ids.size())) std::cout << ", the first " << ids.size();
     std::cout << ":\n";
-    show_document(ids, *tokenizer, colours, arguments.ids);
+    show_document(ids, texts, colours);
   }
 }
 

@@ -97,16 +97,10 @@ void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArgum
 void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained,
                   const Tokenizer& tokenizer, const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
-  const auto special = tokenizer.special_tokens();
+  const TokenTexts texts(tokenizer, shown.ids);
   const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
   for (size_t i = 0; i < count; ++i) {
-    std::string text = printable(token_text(ids, i, tokenizer), 400);
-    for (const auto& token : special)
-      if (token.id == ids[i]) text = token.text;
-    if (text.empty())
-      text = cat("<", ids[i], ">");
-    else if (shown.ids)
-      text += cat("=", ids[i]);
+    const std::string text = texts(ids, i);
     const bool is_trained = i > 0 && trained[i];
     const char* tint = is_trained ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m")
                                   : (i % 2 == 0 ? "\033[2m" : "\033[22m");
@@ -136,6 +130,7 @@ void show_preferences(const Cli& cli, const PluginHost& plugins, const RecordArg
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file =
       load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
+  file.log_unused();
   std::cout << file.summary(arguments.seq_length) << '\n';
   auto [first, last] = range(file.size());
   for (int64_t i = first; i < last; ++i) {
@@ -298,6 +293,8 @@ std::vector<std::string> RecordArguments::dataset_settings() const {
   return out;
 }
 
+namespace {
+
 std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer) {
   constexpr size_t kBefore = 8;  // tokens that may decide how this one is spaced
   const auto context = ids.subspan(at - std::min(at, kBefore), std::min(at, kBefore) + 1);
@@ -305,6 +302,17 @@ std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer&
                     with = tokenizer.decode(context);
   if (with.size() > before.size() && with.starts_with(before)) return with.substr(before.size());
   return tokenizer.decode(ids.subspan(at, 1));
+}
+
+}  // namespace
+
+std::string TokenTexts::operator()(std::span<const int32_t> ids, size_t at) const {
+  const int32_t id = ids[at];
+  const auto special = std::ranges::find(special_, id, &SpecialToken::id);
+  const std::string text =
+      printable(special != special_.end() ? special->text : token_text(ids, at, tokenizer_), 400);
+  if (text.empty()) return cat("<", id, ">");
+  return numbers_ ? cat(text, "=", id) : text;
 }
 
 namespace {

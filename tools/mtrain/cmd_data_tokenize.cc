@@ -63,6 +63,7 @@ void write_tokens(const Tokenizer& tokenizer, const std::string& text,
   std::vector<int32_t> ids;
   std::vector<TextSpan> spans;
   call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(text, options, ids, &spans); });
+  check_ids(tokenizer, ids);
   const CodePoints points(text);
   std::string out = "{\"ids\": [";
   for (size_t i = 0; i < ids.size(); ++i) out.append(i ? ", " : "").append(std::to_string(ids[i]));

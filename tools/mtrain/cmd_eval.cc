@@ -81,16 +81,22 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
                     "--batches all evaluates each once");
   EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"step", saved.step},  {"split", options.split},
-                                        {"loss", m.loss},      {"perplexity", std::exp(m.loss)},
-                                        {"tokens", m.tokens},  {"samples", m.samples},
+    std::cout << nlohmann::ordered_json{{"step", saved.step},
+                                        {"split", options.split},
+                                        {"loss", m.loss},
+                                        {"perplexity", std::exp(m.loss)},
+                                        {"tokens", m.tokens},
+                                        {"samples", m.samples},
+                                        {"dtype", s.mixed_precision.dtype},
                                         {"seconds", m.seconds}}
                      .dump()
               << '\n';
   } else {
-    std::cout << describe(source) << ", " << options.split << ": loss " << m.loss
-              << " nats per token, perplexity " << std::exp(m.loss) << ", "
-              << human_count(static_cast<double>(m.tokens)) << " tokens of "
+    std::cout << describe(source)
+              << (source.hugging_face ? cat(" (in ", computing_type(source), ")") : std::string())
+              << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
+              << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens))
+              << " tokens of "
               << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ",
                                     counted(s.eval_global_batch(), "sample"))
                               : cat(counted(m.samples, "sample"), ", each once,"))

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "conversation.h"
@@ -14,6 +15,7 @@
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/config/override.h"
 #include "mtrain/finetune/sft_data.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/train/generator.h"
 
 namespace mtrain {
@@ -73,8 +75,29 @@ chat::TemplateFile template_of(const GenerateOptions& options, const Session& se
   return chat::read_template(folder, which);
 }
 
-void talk(Session& session, const GenerateOptions& options) {
-  Conversation conversation(*session.tokenizer, template_of(options, session));
+/// A model answers badly in another format than that of its training. Only alpaca records say by
+/// their format alone that no template was used.
+void warn_of_untrained_template(const SavedRun& run, const std::string& name) {
+  if (run.recipe.settings.dataset.type != "sft") return;
+  const auto records = read_config<finetune::SftSettings>(run.recipe.component("dataset")).records;
+  if (records.format_options().chat_prompts) return;
+  const auto data = nlohmann::json::parse(identity_of(run.config).data, nullptr, false);
+  const std::string format = finetune::name(finetune::RecordFormat::alpaca);
+  if (!data.is_object() || !data.contains("files") || !data["files"].is_array() ||
+      data["files"].empty() || !data["files"][0].is_string() ||
+      !data["files"][0].get<std::string>().ends_with(" " + format))
+    return;
+  log_warn("the run was trained on ", format, " records in ", finetune::alpaca_form(records),
+           ", and --chat talks in the chat template ", printable(name), "\n  help: ",
+           records.prompt.empty() ? "--template alpaca talks in that prompt"
+                                  : "--prompt continues a text in that prompt",
+           "; dataset.chat_template or dataset.template_path trains in a chat template");
+}
+
+void talk(const SavedRun& run, Session& session, const GenerateOptions& options) {
+  chat::TemplateFile file = template_of(options, session);
+  if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
+  Conversation conversation(*session.tokenizer, std::move(file));
   if (!options.system.empty()) conversation.begin_with(options.system);
   Generator generator(session);
   SamplingOptions sampling = options.sampling;
@@ -102,9 +125,10 @@ void generate(const Cli& cli, const GenerateOptions& options) {
         "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
+  check_generation_settings(source.run.recipe, options.from);
   require_next_token_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
-  if (options.chat) return talk(*session, options);
+  if (options.chat) return talk(source.run, *session, options);
   Generator generator(*session);
   warn_of_unread_prompts(options);
   each_prompt(options, [&](const std::string& prompt) {

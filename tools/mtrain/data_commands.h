@@ -67,13 +67,26 @@ struct RecordArguments {
 /// Adds the options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
 
-/// The text that the token at `at` adds to that of the tokens before it: its own text, including a
-/// blank that the tokenizer drops at the beginning of a text.
-std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer);
 /// How tokens are shown.
 struct ShownTokens {
   int64_t most = 256;  // of each record
   bool ids = false;    // show each with its id: "and=290"
+};
+/// Writes tokens as `data show` does: special tokens as in templates, "<|im_end|>", and tokens
+/// without text as "<17>". Refers to the tokenizer.
+class TokenTexts {
+ public:
+  /// `numbers`: with ids.
+  TokenTexts(const Tokenizer& tokenizer, bool numbers)
+      : tokenizer_(tokenizer), special_(tokenizer.special_tokens()), numbers_(numbers) {}
+  /// The text that the token at `at` adds to that of the tokens before it, including a blank that
+  /// the tokenizer drops at the beginning of a text.
+  std::string operator()(std::span<const int32_t> ids, size_t at) const;
+
+ private:
+  const Tokenizer& tokenizer_;
+  const std::vector<SpecialToken> special_;
+  const bool numbers_;
 };
 /// Shows the tokens of records [first, last), which `range` returns for a number of records. Tokens
 /// that are trained on are highlighted.

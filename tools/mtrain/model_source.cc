@@ -53,8 +53,8 @@ int64_t length_of(const std::string& config) {
   return 2048;
 }
 
-/// A model in fp32 is computed in fp32; a model in a smaller type in the faster of bf16 and fp32 on
-/// this backend.
+/// The type that config.json says (dtype, or torch_dtype): a model in fp32 is computed in fp32; a
+/// model in a smaller type in the faster of bf16 and fp32 on this backend.
 std::string dtype_of(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
@@ -71,7 +71,7 @@ std::string recipe_text(const fs::path& folder, const std::vector<std::string>& 
   const std::string plugin =
       hf_model_plugin(config, (folder / "config.json").string(),
                       HfFamilies::read(plugins.folders()), model_schemas(catalog));
-  const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
+  const std::string path = override_value_text(Node::string(plain_path(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
       gives_tokenizer(overrides)
@@ -95,11 +95,38 @@ Recipe made_recipe(const fs::path& folder, const std::string& text,
   return recipe;
 }
 
+/// Settings that the family leaves to training may still take part in an evaluation: a capacity of
+/// experts drops tokens.
+void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
+                               const PluginHost& plugins) {
+  const std::string& plugin = recipe.settings.model.type;
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  const HfFamily& family =
+      hf_family_of(HfDir(folder).config_text(), folder.string(), families, plugin);
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const Schema* schema = catalog.component("model", plugin);
+  std::string lines;
+  for (const FieldSpec& spec : schema ? schema->fields : std::vector<FieldSpec>()) {
+    const Node* value = recipe.config.root().find(cat("model.", spec.path));
+    const auto& training = family.training_settings;
+    if (!value || std::find(training.begin(), training.end(), spec.path) == training.end())
+      continue;
+    const std::string usual = brief(default_value(spec, ""));
+    if (brief(*value) != usual)
+      lines += cat("\n  model.", spec.path, ": ", usual, " -> ", brief(*value));
+  }
+  if (!lines.empty())
+    log_warn(
+        "settings of training, with which the model may compute another function than that of ",
+        folder.string(), ":", lines);
+}
+
 SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
                           PluginHost& plugins) {
   const std::string text = recipe_text(folder, overrides, plugins, "");
   SavedRun run{made_recipe(folder, text, overrides, plugins), {}, 0, {}};
   check_used_settings(run.recipe, plugins, folder.string(), true);
+  warn_of_training_settings(run.recipe, folder, plugins);
   resolve_dtype(run.recipe, plugins);
   return run;
 }
@@ -116,6 +143,15 @@ void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokeniz
            "settings of tokenizer to use the run's own");
 }
 
+/// A file of a Hugging Face folder is not the model: --from takes the folder.
+void refuse_file_of_folder(const fs::path& from) {
+  std::error_code ignored;
+  const fs::path folder = from.has_parent_path() ? from.parent_path() : fs::path(".");
+  MT_USER_CHECK(!fs::is_regular_file(from, ignored) || !there(folder / "config.json"),
+                ErrorClass::checkpoint, cat(from.string(), " is a file of a Hugging Face folder"),
+                cat("point --from to the folder: --from ", folder.string()));
+}
+
 }  // namespace
 
 bool is_hugging_face(const fs::path& folder) {
@@ -130,6 +166,7 @@ Recipe recipe_of_folder(const fs::path& folder, const std::vector<std::string>& 
 
 ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
                        PluginHost& plugins) {
+  refuse_file_of_folder(from);
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
   ModelSource source{open_saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
@@ -154,6 +191,13 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
 std::string describe(const ModelSource& source) {
   return source.hugging_face ? source.run.recipe.config.root().at("model.init_from").as_text()
                              : cat("step ", source.run.step);
+}
+
+std::string computing_type(const ModelSource& source) {
+  const std::string& type = source.run.recipe.settings.mixed_precision.dtype;
+  const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
+  const bool chosen = where && where.source->kind() == SourceKind::command_line;
+  return cat(type, source.hugging_face && !chosen ? ", for the dtype of config.json" : "");
 }
 
 }  // namespace mtrain

@@ -30,5 +30,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins);
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);
+/// The type in which it is computed, "bf16", and for a folder where it comes from.
+std::string computing_type(const ModelSource& source);
 
 }  // namespace mtrain

@@ -160,9 +160,13 @@ class FixedRecords final : public Dataset {
     const auto valid = static_cast<int64_t>(
         std::floor(static_cast<double>(records_->count()) * config_.valid_share));
     const int64_t train = records_->count() - valid, count = which == Split::train ? train : valid;
-    MT_USER_CHECK(which != Split::test && count > 0, ErrorClass::data,
+    MT_USER_CHECK(which != Split::test, ErrorClass::data, "fixed_records has no test split",
+                  "evaluate the valid split");
+    MT_USER_CHECK(count > 0, ErrorClass::data,
                   cat(config_.path, " has no records for the ", mtrain::name(which), " split"),
-                  "raise dataset.valid_share, or turn validation off: validation.interval=0");
+                  which == Split::train
+                      ? "lower dataset.valid_share"
+                      : "raise dataset.valid_share, or turn validation off: validation.steps=0");
     return std::make_unique<RecordsSource>(records_, which == Split::train ? 0 : train, count,
                                            num_samples == kOneEpoch ? count : kEndless,
                                            context_.seed, config_.shuffle && which == Split::train);

@@ -1,5 +1,5 @@
-// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, for each expert. Also the router's logits,
-// a product in float for any dtype of the stream.
+// y_e = x_e w_eᵀ + b_e;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e;  db_e += Σ dy_e, for each expert.
+// Also the router's logits, a product in float for any dtype of the stream.
 #include <numeric>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -27,18 +27,44 @@ struct GroupedLinear {
     return stack.slice(0, e, e + 1).view({stack.size(1), stack.size(2)});
   }
 
-  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
+  /// The bias of an expert; undefined if there is none.
+  static Tensor bias_of(const Tensor& b, int64_t e) {
+    return b.defined() ? b.slice(0, e, e + 1).view({b.size(1)}) : Tensor();
+  }
+
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
     w = w_in.detach();
     Tensor y = ctx.empty({x.size(0), w.size(1)}, x.dtype());
     each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
-        linear_forward(ctx, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
+        linear_forward(ctx, x.slice(0, begin, end), matrix(w, e), bias_of(b, e), {},
+                       y.slice(0, begin, end));
     });
     return y;
   }
 
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+  /// Passes on the gradient of the biases.
+  void differentiate_bias(ExecutionContext& ctx, const Tensor& dy, InputGrad& bias) const {
+    if (!bias.wanted()) return;
+    auto [db, accumulate] = bias.slot(ctx, {w.size(0), w.size(1)}, DType::f32);
+    MT_CHECK(db.dtype() == DType::f32, "a bias must be a parameter");
+    each([&, all = db, add = accumulate](int64_t e, int64_t begin, int64_t end) {
+      Tensor mine = bias_of(all.view({w.size(0), w.size(1)}), e);
+      if (begin < end)
+        ctx.kernels().column_sum(ctx.stream(), {.x = dy.slice(0, begin, end).raw(),
+                                                .out = mine.data<float>(),
+                                                .rows = end - begin,
+                                                .cols = w.size(1),
+                                                .accumulate = add,
+                                                .dtype = dy.dtype()});
+      else if (!add)
+        ctx.fill_zero(mine);
+    });
+  }
+
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    differentiate_bias(ctx, dy, g[2]);
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
       each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
@@ -78,7 +104,7 @@ struct QuantizedGroupedLinear {
   std::vector<QuantizedProducts::Operand> x, w;  // by expert; empty for experts without rows
   int64_t first_token = 0;
 
-  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     plain.x = x_in.detach();
     plain.w = w_in.detach();
     first_token = ctx.first_token;
@@ -89,12 +115,13 @@ struct QuantizedGroupedLinear {
       auto i = static_cast<size_t>(e);
       x[i] = how->take(ctx, plain.x.slice(0, begin, end), QuantOperand::input);
       w[i] = how->take(ctx, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
-      how->forward(ctx, x[i], w[i], {}, {}, y.slice(0, begin, end));
+      how->forward(ctx, x[i], w[i], GroupedLinear::bias_of(b, e), {}, y.slice(0, begin, end));
     });
     return y;
   }
 
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    plain.differentiate_bias(ctx, dy, g[2]);
     std::vector<QuantizedProducts::Operand> top(x.size());
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
@@ -139,8 +166,10 @@ struct QuantizedGroupedLinear {
 struct RouterLogits {
   Tensor x, w;  // as given; the float copies are made again in backward
 
-  MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
-    return ResultPlacement("router_logits", in).with(PlacementRule::linear, weight);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
+    return ResultPlacement("router_logits", in)
+        .with(PlacementRule::linear, weight)
+        .with(PlacementRule::bias, b);
   }
   static Tensor in_float(ExecutionContext& ctx, const Tensor& t) {
     if (t.dtype() == DType::f32) return t;
@@ -148,14 +177,15 @@ struct RouterLogits {
     ctx.copy(out, t);
     return out;
   }
-  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
     w = w_in.detach();
     Tensor y = ctx.empty({x.size(0), w.size(0)}, DType::f32);
-    linear_forward(ctx, in_float(ctx, x), in_float(ctx, w), {}, {}, y);
+    linear_forward(ctx, in_float(ctx, x), in_float(ctx, w), b, {}, y);
     return y;
   }
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
       linear_input_gradient(ctx, dy, in_float(ctx, w), dx, accumulate);
@@ -172,27 +202,31 @@ struct RouterLogits {
 
 Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
                       const std::shared_ptr<DeferredGradients>& later,
-                      const QuantizedProducts* quantized) {
+                      const QuantizedProducts* quantized, const Tensor& b) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ",
            x.shape(), ", w ", w.shape());
   check_types(x, w, quantized);
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
+  MT_CHECK(!b.defined() || (b.shape() == Shape{w.size(0), w.size(1)} && b.contiguous()),
+           "biases for ", w.shape());
   require_kernel(x.context(), x.context().kernels().gemm, "gemm");
   if (quantized)
     return apply(QuantizedGroupedLinear{.how = quantized, .plain = {.rows = rows, .later = later}},
-                 x, w);
-  return apply(GroupedLinear{.rows = rows, .later = later}, x, w);
+                 x, w, b);
+  return apply(GroupedLinear{.rows = rows, .later = later}, x, w, b);
 }
 
-Tensor router_logits(const Tensor& x, const Tensor& w) {
+Tensor router_logits(const Tensor& x, const Tensor& w, const Tensor& b) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
            name(w.dtype()));
+  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
+           " experts");
   require_kernel(x.context(), x.context().kernels().gemm, "gemm");
-  return apply(RouterLogits{}, x, w);
+  return apply(RouterLogits{}, x, w, b);
 }
 
 }  // namespace mtrain

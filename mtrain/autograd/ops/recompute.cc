@@ -1,4 +1,5 @@
 // One op whose backward replays its forward with the tape on.
+#include "mtrain/autograd/latent_ops.h"
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
@@ -66,6 +67,43 @@ struct Recompute {
   }
 };
 
+// The same for a result that may be discarded: the op that restores it records the tape on which
+// backward then runs.
+struct Replay {
+  using Inputs = std::array<Tensor, 3>;
+  std::function<Tensor(const Inputs&)> block;
+  Inputs inputs = {};
+  DrawKeys keys = {};
+  std::array<std::shared_ptr<Catch>, 3> ends = {};
+  std::shared_ptr<NodeBase> replayed = {};  // of the result of the second run
+
+  Tensor forward(ExecutionContext& ctx, const Tensor& a, const Tensor& b, const Tensor& c) {
+    const Tensor* in[] = {&a, &b, &c};
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (in[i]->defined()) inputs[i] = in[i]->detach();
+    keys = DrawKeys::of(ctx);
+    GradMode off(ctx, false);
+    return block(inputs);
+  }
+  Tensor recompute(ExecutionContext& ctx) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].defined()) inputs[i].set_node(ends[i] = std::make_shared<Catch>());
+    GradMode on(ctx, true);
+    AsOf then(ctx, keys);
+    Tensor y = block(inputs);
+    inputs = {};
+    replayed = y.node();
+    return y.detach();
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    if (!replayed) recompute(ctx);
+    mtrain::backward(std::move(replayed), dy, g[0].later());
+    for (size_t i = 0; i < ends.size(); ++i)
+      if (ends[i] && ends[i]->has_grad && g[i].wanted())
+        g[i].give(ctx, std::exchange(ends[i]->grad, {}));
+  }
+};
+
 // The parameters of the block need gradients even if nothing before the block does.
 Tensor start_of_gradients(const Tensor& x) {
   Tensor own = x;
@@ -91,6 +129,12 @@ Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, cons
                  const Tensor& b) {
   if (!a.context().grad_enabled) return block(a, b);
   return apply(Recompute{.block = std::move(block), .keep = {}}, start_of_gradients(a), b);
+}
+
+Tensor replayed(std::function<Tensor(const std::array<Tensor, 3>&)> block, const Tensor& a,
+                const Tensor& b, const Tensor& c) {
+  if (!a.context().grad_enabled) return block({a, b, c});
+  return apply(Replay{.block = std::move(block)}, start_of_gradients(a), b, c);
 }
 
 }  // namespace mtrain

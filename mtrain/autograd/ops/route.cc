@@ -53,8 +53,9 @@ void keep_best_groups(std::span<const double> scores, const RouterRule& rule,
                       std::vector<char>& allowed) {
   if (rule.groups == 0 || rule.group_top_k == 0) return;
   size_t size = scores.size() / static_cast<size_t>(rule.groups);
-  auto best =
-      std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
+  const int64_t wanted =
+      rule.group_best > 0 ? rule.group_best : std::max<int64_t>(1, rule.top_k / rule.group_top_k);
+  auto best = std::min(size, static_cast<size_t>(wanted));
   Row sums;
   for (size_t g = 0; g < static_cast<size_t>(rule.groups); ++g) {
     Row part(scores.begin() + static_cast<ptrdiff_t>(g * size),
@@ -99,8 +100,7 @@ class TokenRouter {
     choose(ranked_, rule_.top_k, allowed_, out);
   }
 
-  /// Weights of the selected experts: w_j = scaling · s_j / Σ s; without the division for
-  /// pre_softmax and for a single own score.
+  /// Weights of the selected experts: w_j = scaling · s_j / Σ s, or without the division.
   void weights(std::span<const double> z, const int32_t* chosen, double* w) {
     const Row& s = chosen_scores(z, chosen);
     double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1;
@@ -150,9 +150,7 @@ class TokenRouter {
 
  private:
   static constexpr double kTiny = 1e-20;  // avoids a division by zero if all scores are 0
-  bool normalised() const {
-    return rule_.score == Score::softmax ? !rule_.pre_softmax : rule_.top_k > 1;
-  }
+  bool normalised() const { return rule_.normalizes(); }
 
   const Row& chosen_scores(std::span<const double> z, const int32_t* chosen) {
     chosen_.resize(static_cast<size_t>(rule_.top_k));
@@ -375,6 +373,8 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
            logits.shape());
   int64_t tokens = logits.size(0), width = logits.size(1);
   MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
+  MT_CHECK(rule.normalizes() || rule.score != Score::softmax || rule.pre_softmax,
+           "softmax over the selected experts is normalized");
   MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width,
            balance.bias.size(), " biases");
   MT_CHECK(balance.padding.empty() || static_cast<int64_t>(balance.padding.size()) == tokens,

@@ -59,6 +59,26 @@ constexpr Rule kRules[] = {
      "{quantized_group * dist.etp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.moe.ffn_hidden_size; dist.etp"},
+    {"fp8-shape-latents", "model.mla.kv_lora_rank",
+     "(fp8 or fp4) and (model.mla.kv_lora_rank ?? 0) > 0",
+     "model.mla.kv_lora_rank % quantized_group == 0 and "
+     "model.mla.q_lora_rank % quantized_group == 0 and "
+     "model.mla.rope_head_dim % quantized_group == 0 and "
+     "(model.heads * model.mla.qk_head_dim) % (quantized_group * dist.tp) == 0 and "
+     "(model.heads * model.mla.rope_head_dim) % (quantized_group * dist.tp) == 0 and "
+     "(model.heads * model.mla.v_head_dim) % (quantized_group * dist.tp) == 0",
+     "a width of latent attention is not a multiple of {quantized_group}, or one of all heads not "
+     "of "
+     "{quantized_group} x tp = {quantized_group * dist.tp}",
+     "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
+     "model.mla.kv_lora_rank; model.mla.q_lora_rank; model.mla.rope_head_dim; dist.tp"},
+    {"fp8-shape-latent-tokens", "model.seq_length",
+     "(fp8 or fp4) and (model.mla.kv_lora_rank ?? 0) > 0 and dist.sp",
+     "(train.micro_batch_size * model.seq_length) % (quantized_group * dist.cp * dist.tp) == 0",
+     "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are not a multiple of "
+     "{quantized_group} x cp x tp = {quantized_group * dist.cp * dist.tp}",
+     "with dist.sp, a rank computes the latents of its own tokens",
+     "model.seq_length; train.micro_batch_size; dist.sp=false"},
     {"fp8-shape-tokens", "model.seq_length", "fp8 or fp4",
      "(train.micro_batch_size * model.seq_length) % (quantized_group * dist.cp) == 0",
      "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are not a multiple of "

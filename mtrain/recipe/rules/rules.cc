@@ -6,6 +6,7 @@
 #include "mtrain/comm/communicator.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/gpt_index.h"
+#include "mtrain/data/prepared_data.h"
 #include "mtrain/pipeline/layout.h"
 #include "mtrain/recipe/batch_schedule.h"
 
@@ -170,6 +171,23 @@ void split_facts(const Node& root, const SchemaCatalog& catalog,
   facts["split.fault"] = fault;
 }
 
+/// Whether the dataset has phases, and their fault. A plugin's own `phases` that is no free value
+/// may have another meaning, so it is not checked.
+void phases_facts(const Node& root, const SchemaCatalog& catalog,
+                  std::map<std::string, ExpressionValue>& facts) {
+  const Node *phases = root.find("dataset.phases"), *paths = root.find("dataset.paths");
+  const FieldSpec* spec = field_at(root, "dataset.phases", catalog);
+  if (!phases || !spec || spec->type != FieldType::tree || !paths) return;
+  std::string fault;
+  try {
+    read_phases(*phases, paths->size());
+  } catch (const Error& error) {
+    fault = error.message();
+  }
+  facts["phases.given"] = !phases->is_null();
+  facts["phases.fault"] = fault;
+}
+
 /// The files whose values the user wrote for this recipe: the recipe itself and files of overrides.
 /// The files of config groups are for many recipes, so some of their settings may have no effect in
 /// one. `saved`: the recipe contains the values of all its files.
@@ -234,6 +252,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.renamed = renamed_settings(config);
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);
+  phases_facts(config.root(), catalog, input.facts);
   input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
   input.given = [own = own_files(config, saved)](const Location& where) {
     return where && (where.source->kind() == SourceKind::command_line ||
@@ -246,6 +265,7 @@ void check_rules_within(const Node& sections, const SchemaCatalog& catalog, Repo
   RuleInput input;
   input.root = &sections;
   split_facts(sections, catalog, input.facts);
+  phases_facts(sections, catalog, input.facts);
   input.field = [&](const std::string& path) { return field_at(sections, path, catalog); };
   recipe_rules().check(input, report);
 }

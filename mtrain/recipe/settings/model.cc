@@ -27,7 +27,6 @@ void bind_recompute(ModelSection& s, Fields& f) {
   f("recompute_modules", s.recompute_modules,
     "recompute=selective: the parts of a block that backward recomputes")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
-      .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "recompute=full: shard the stored block inputs over tensor-parallel ranks; backward "
@@ -72,7 +71,8 @@ void ModelSection::bind(Fields& f) {
       .input_path();
   f("init_ignore", init_ignore,
     "keys of config.json in the init_from folder to ignore, although the model plugin does not "
-    "support them")
+    "support them; and settings of the model, without 'model.', that may differ from those with "
+    "which all models of the folder's family compute")
       .example("[sliding_window]")
       .resume(start);
   bind_recompute(*this, f);

@@ -70,7 +70,10 @@ class PreferenceDataset final : public Dataset {
   PreferenceFile load(const std::string& path) const {
     PreferenceFile file =
         load_preference_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
-    if (context_.log_summary) log_info(file.summary(context_.seq_length));
+    if (context_.log_summary) {
+      file.log_unused();
+      log_info(file.summary(context_.seq_length));
+    }
     return file;
   }
 

@@ -47,6 +47,7 @@ class SftDataset final : public Dataset {
                   "leave it out: packs are as long as samples then");
     split_ranges(r.split, 0);
     train_ = load(r.path);
+    if (context.log_summary && !train_.packed) log_info("sft: ", train_.records.form);
     if (!r.valid_path.empty()) valid_ = load(r.valid_path);
     if (!r.test_path.empty()) test_ = load(r.test_path);
   }

@@ -17,13 +17,18 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
   options.init_std = c.std();
   options.out_init_std = c.out_std();
   options.activation = c.block.mlp_activation();
+  MT_USER_CHECK(options.swish == SwishGate() || options.activation == Activation::silu,
+                ErrorClass::config,
+                cat("model.moe.activation_clamp, swish_factor or glu_offset with model.activation=",
+                    c.block.activation),
+                "they are parts of silu: set model.activation=silu, or leave them out");
   return options;
 }
 
 class MoeDecoder final : public Decoder {
  public:
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context)
-      : MoeDecoder(c, context, std::vector<Moe*>()) {}
+      : MoeDecoder(c.resolved(), context, std::vector<Moe*>()) {}
 
   std::vector<StepFigure> end_step(bool updated) override {
     return end_moe_step(mixtures_, context().scope.parallel(), updated);
@@ -35,8 +40,8 @@ class MoeDecoder final : public Decoder {
     for (int64_t i = 0; i < config_.layers; ++i) {
       const MoeSettings& moe = config_.moe;
       int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
-      int64_t width = config_.sparse(i) ? moe.top_k * ffn + moe.shared_ffn_hidden_size
-                                        : config_.ffn_hidden_size;
+      int64_t width =
+          config_.sparse(i) ? moe.top_k * ffn + moe.shared_width(ffn) : config_.ffn_hidden_size;
       products += attention_products(seq_length, i) + mlp_products(width);
       if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
     }
@@ -64,7 +69,7 @@ class MoeDecoder final : public Decoder {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("moe", "decoders with experts: Mixtral, Qwen3-MoE") {
+MT_PLUGIN("moe", "decoders with experts: Mixtral, Qwen3-MoE, DeepSeek-V3") {
   using namespace mtrain;
   registry.add<Model, MoeDecoder, MoeDecoderSettings>(
       "moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3");

@@ -131,6 +131,58 @@ TEST_CASE("--chat: turns of one conversation, by the template of the run") {
   CHECK(has(none.err, "--template"));
 }
 
+TEST_CASE("--chat warns where the records were not trained in a chat template") {
+  Scratch scratch("mtrain-talk-alpaca");
+  write_at(scratch / "own/tokenizer.json", small_tokenizer());
+  write_at(scratch / "own/chat_template.jinja",
+           "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{{ "
+           "m.content }};{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}{% if "
+           "add_generation_prompt %}[assistant]{% endif %}");
+  std::string records;
+  for (int i = 0; i < 40; ++i)
+    records += R"({"instruction": "Say it", "output": "yes"})"
+               "\n";
+  scratch.write("x.jsonl", records);
+  scratch.write("r.yaml",
+                "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, "
+                "seq_length: 256}\ntokenizer: {type: hf, path: own}\n"
+                "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
+                "train: {steps: 1}\nscheduler: {warmup_steps: 0}\nvalidation: {steps: 0}\n"
+                "logger: {tensorboard: false}\n");
+  auto chat = [&](const std::string& words) {
+    Outcome out =
+        cli_in(scratch.path(), "generate --max-tokens 1 --chat --prompt a --from " + words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out.err;
+  };
+  Outcome plain = cli_in(scratch.path(), "r.yaml run.dir=plain");
+  REQUIRE_MESSAGE(plain.status == 0, plain.err);
+  const std::string line = "alpaca records are trained in ";
+  CHECK_MESSAGE(has(plain.out + plain.err,
+                    line + "Stanford Alpaca's prompt; the tokenizer's chat template is not used"),
+                plain.out, plain.err);
+  const std::string warning = "the run was trained on alpaca records in ";
+  const std::string said = chat("plain");
+  CHECK_MESSAGE(has(said, warning + "Stanford Alpaca's prompt, and --chat talks in the chat "
+                                    "template "),
+                said);
+  CHECK_MESSAGE(has(said, "chat_template.jinja"), said);
+  CHECK_MESSAGE(has(said, "--template alpaca talks in that prompt"), said);
+  CHECK_FALSE(has(chat("plain --template own/chat_template.jinja"), warning));  // was chosen
+
+  Outcome own =
+      cli_in(scratch.path(), "r.yaml run.dir=own_prompt 'dataset.prompt=\"Q: {instruction} A:\"'");
+  REQUIRE_MESSAGE(own.status == 0, own.err);
+  CHECK_MESSAGE(has(own.out + own.err, line + "the prompt of dataset.prompt"), own.out, own.err);
+  CHECK(has(chat("own_prompt"), warning + "the prompt of dataset.prompt"));
+
+  Outcome chats = cli_in(scratch.path(), "r.yaml run.dir=chats dataset.template_path=own");
+  REQUIRE_MESSAGE(chats.status == 0, chats.err);
+  CHECK_MESSAGE(has(chats.out + chats.err, "alpaca records are trained in the chat template "),
+                chats.out, chats.err);
+  CHECK_FALSE(has(chat("chats"), warning));
+}
+
 TEST_CASE("a model is used without the plugin of its optimizer") {
   Scratch scratch("mtrain-no-optimizer");
   make_run(scratch);
@@ -257,6 +309,43 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }
 
+TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to it") {
+  Scratch scratch("mtrain-hf-names");
+  copy_tiny_llama(scratch / "model");
+  fs::create_directories(scratch / "sub");
+  // The type is that of config.json, and the line says so.
+  const std::string words = " --batches 1 dataset=mock tokenizer=byte model.seq_length=32";
+  Outcome eval = cli_in(scratch / "sub", "eval --from ../model" + words);
+  CHECK_MESSAGE(eval.status == 0, eval.err);
+  CHECK_MESSAGE(eval.out.starts_with((scratch / "model").string() +
+                                     " (in fp32, for the dtype of config.json), valid: loss "),
+                eval.out);
+  Outcome typed =
+      cli_in(scratch / "sub", "eval --from ../model mixed_precision.dtype=bf16" + words);
+  CHECK_MESSAGE(has(typed.out, " (in bf16), valid: loss "), typed.out);
+  Outcome json = cli_in(scratch / "sub", "eval --json --from ../model" + words);
+  CHECK(nlohmann::json::parse(json.out).at("dtype") == "fp32");
+  Outcome file = cli_in(scratch.path(), "eval --from model/model.safetensors" + words);
+  CHECK(file.status == 12);
+  CHECK_MESSAGE(has(file.err, "is a file of a Hugging Face folder"), file.err);
+  CHECK_MESSAGE(has(file.err, "--from model"), file.err);
+  // Of start values from one file, config.json is next to it.
+  scratch.write("sub/r.yaml",
+                "model: {type: llama, init_from: ../model/model.safetensors, seq_length: 16}\n"
+                "tokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"
+                "scheduler: {warmup_steps: 0}\nlogger: {tensorboard: false}\n");
+  Outcome other = cli_in(scratch.path(), "check sub/r.yaml model.layers=1");
+  CHECK_MESSAGE(
+      has(other.err + other.out, "1 differs from " + (scratch / "model/config.json").string() +
+                                     ", where num_hidden_layers is 2"),
+      other.err);
+  // What config.json gives is not among the words of the user.
+  REQUIRE(cli_in(scratch.path(), "sub/r.yaml -q run.dir=run train.steps=1").status == 0);
+  Outcome shown = cli_in(scratch.path(), "runs show run");
+  CHECK_MESSAGE(has(shown.out, "train.steps=1"), shown.out);
+  CHECK_MESSAGE(!has(shown.out, "++model."), shown.out);
+}
+
 TEST_CASE("eval and generate refuse settings that have no effect on saved weights") {
   Scratch scratch("mtrain-unused-settings");
   scratch.write("r.yaml", tiny_recipe());
@@ -270,8 +359,9 @@ TEST_CASE("eval and generate refuse settings that have no effect on saved weight
     for (const std::string setting :
          {"model.init_from=b", "model.init_std=0.5", "checkpoint.dir=b/checkpoints", "run.dir=b",
           "run.name=other", "train.steps=7", "optimizer.lr=1e-9", "scheduler.type=linear",
-          "ddp.overlap_grad_reduce=true", "comm_overlap.embedding_wgrad_limit=3",
-          "logger.interval=3", "validation.interval=3"}) {
+          "ddp.overlap_grad_reduce=true", "ddp.bucket_size=1M", "model.recompute=full",
+          "dist.zero=1", "comm_overlap.embedding_wgrad_limit=3", "logger.interval=3",
+          "validation.interval=3"}) {
       Outcome out = cli_in(scratch.path(), command + setting);
       CHECK_MESSAGE(out.status == 12, setting, ": ", out.err);
       CHECK_MESSAGE(has(out.err, "so these settings have no effect:\n  " +
@@ -283,10 +373,22 @@ TEST_CASE("eval and generate refuse settings that have no effect on saved weight
     CHECK(two.status == 12);
     for (const char* part : {"run.dir: b", "train.max_minutes: 1", "leave out these settings"})
       CHECK_MESSAGE(has(two.err, part), two.err);
-    Outcome used = cli_in(scratch.path(), command +
-                                              "train.micro_batch_size=1 train.global_batch_size=2 "
-                                              "validation.steps=2 run.threads=1 rng.seed=3");
+    Outcome used = cli_in(scratch.path(), command + "run.threads=1");
     CHECK_MESSAGE(used.status == 0, used.err);
+    // The data decide what eval reads, and nothing of generate.
+    for (const std::string setting :
+         {"train.micro_batch_size=1", "validation.steps=2", "dataset.vocab_size=9", "rng.seed=3"}) {
+      Outcome out = cli_in(scratch.path(), command + setting);
+      if (command.starts_with("eval")) {
+        CHECK_MESSAGE(out.status == 0, out.err);
+        continue;
+      }
+      CHECK(out.status == 12);
+      CHECK_MESSAGE(has(out.err, "so these settings have no effect:\n  " +
+                                     setting.substr(0, setting.find('=')) + ": "),
+                    out.err);
+      CHECK(has(out.err, "--seed is the seed of sampling") == setting.starts_with("rng"));
+    }
   }
   // A Hugging Face folder is the one that --from names.
   Outcome folder = cli_in(scratch.path(),

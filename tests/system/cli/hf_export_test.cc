@@ -162,6 +162,18 @@ TEST_CASE("experts are exported one by one and imported again") {
   done(scratch, "import out again -q tokenizer=byte");
   done(scratch, "export again out2 -q");
   CHECK(tensors(scratch / "out") == tensors(scratch / "out2"));
+  // The family's settings hold for an evaluation, too; those of training are named.
+  const std::string eval = "eval --batches 1 --from out dataset=mock tokenizer=byte ";
+  const Outcome sigmoid = cli_in(scratch.path(), eval + "model.moe.router.score=sigmoid");
+  CHECK(sigmoid.status == 10);
+  CHECK_MESSAGE(has(sigmoid.err, "model.init_ignore=[moe.router.score]"), sigmoid.err);
+  const auto loss = [&](const std::string& words) {
+    return nlohmann::json::parse(done(scratch, eval + "--json " + words).out).at("loss");
+  };
+  CHECK(loss("model.moe.router.score=sigmoid model.init_ignore=[moe.router.score]") != loss(""));
+  const Outcome capacity = done(scratch, eval + "model.moe.capacity_factor=0.5");
+  CHECK_MESSAGE(has(capacity.err, "model.moe.capacity_factor: null -> 0.5"), capacity.err);
+  CHECK_FALSE(has(done(scratch, eval).err, "settings of training"));
   const Outcome refused = cli_in(scratch.path(),
                                  "r.yaml -q run.dir=other train.steps=0 "
                                  "model.moe.router.score=sigmoid "
@@ -246,7 +258,7 @@ TEST_CASE("mtrain families lists what can be read, and what is not built") {
   const Outcome list = cli({"families"});
   CHECK_MESSAGE(list.status == 0, list.err);
   CHECK(has(list.out, "MistralForCausalLM"));
-  CHECK(has(list.out, "not built: multi-head latent attention"));
+  CHECK(has(list.out, "not built: its rotary positions"));
   const auto json = nlohmann::json::parse(cli({"families", "--json"}).out);
   CHECK(json.size() > 15);
   for (const auto& family : json) CHECK(fs::exists(family.at("file").get<std::string>()));

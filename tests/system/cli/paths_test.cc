@@ -266,3 +266,32 @@ TEST_CASE(
   CHECK_FALSE(has(in("config diff runs/a a/r.yaml").out, "dataset.path"));
   CHECK(has(in("config diff runs/a b/r.yaml").out, "dataset.path"));
 }
+
+TEST_CASE("a path that is taken from another setting starts where that one was given") {
+  Scratch scratch("mtrain-paths-taken");
+  prepare(scratch / "data", "frank");
+  prepare(scratch / "proj/data", "frank");
+  write_at(scratch / "proj/r.yaml",
+           text_recipe("data/frank, valid_path: '${dataset.path}', test_path: '${.valid_path}'"));
+  auto paths = [&](const std::string& words) {
+    Outcome shown = cli_in(scratch.path(), "config show proj/r.yaml --flags " + words);
+    CHECK_MESSAGE(shown.status == 0, shown.err);
+    std::vector<std::string> out;
+    for (const char* name : {"path", "valid_path", "test_path"}) {
+      const std::string key = std::string("dataset.") + name + "=";
+      const size_t at = shown.out.find("\n" + key);
+      REQUIRE_MESSAGE(at != std::string::npos, shown.out);
+      const size_t begin = at + 1 + key.size();
+      out.push_back(shown.out.substr(begin, shown.out.find('\n', begin) - begin));
+    }
+    return out;
+  };
+  const std::string own = (scratch / "proj/data/frank").string(),
+                    here = (scratch / "data/frank").string();
+  using Paths = std::vector<std::string>;
+  CHECK(paths("") == Paths{own, own, own});
+  CHECK(paths("dataset.path=data/frank") == Paths{here, here, here});
+  CHECK(paths("dataset.valid_path=data/frank") == Paths{own, here, here});
+  CHECK(paths("dataset.path=data 'dataset.valid_path=${dataset.path}/frank'") ==
+        Paths{(scratch / "data").string(), here, here});
+}

@@ -106,6 +106,8 @@ TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data
                   slurp(scratch / file));
     // Masked tokens need special tokens, which the default tokenizer lacks.
     CHECK((slurp(scratch / file).find("type: hf") != std::string::npos) == (model == "bert"));
+    CHECK((slurp(scratch / file).find("path: /models/bert-base-uncased") != std::string::npos) ==
+          (model == "bert"));
   }
 }
 

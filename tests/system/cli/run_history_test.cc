@@ -239,6 +239,13 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   CHECK(silent.at("step") == 20);
   CHECK(silent.at("loss").is_null());
   CHECK(silent.at("val_loss").is_null());
+  // A run in the sweep's own folder hides no trial.
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/sweep train.steps=5 -q").status == 0);
+  const Json all = Json::parse(cli_in(scratch.path(), "runs ls --json").out);
+  REQUIRE(all.size() == 3);
+  CHECK(all[1].at("run") == "runs/sweep");
+  CHECK(all[1].at("step") == 5);
+  CHECK(all[2].at("run") == "runs/sweep/0");
   Json run = Json::parse(cli_in(scratch.path(), "runs show runs/latest/../a --json").out);
   REQUIRE(run.at("invocations").size() == 2);
   const Json& second = run.at("invocations")[1];

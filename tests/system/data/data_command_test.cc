@@ -220,7 +220,7 @@ TEST_CASE("stats, merge and show describe pairs") {
   CHECK(run(scratch, "data merge x x -o xx").status == 18);
   CHECK(run(scratch, "data merge x x -o xx.idx").err.find("xx.idx exists") != std::string::npos);
   auto shown = run(scratch, "data show xx -t byte --documents 0:1 --ids");
-  CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<256>\n");
+  CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<|endoftext|>=256\n");
   CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out ==
         "document 1, 4 tokens, the first 2:\ny|o\n");
   auto none = run(scratch, "data show xx -t byte -d 9");
@@ -238,8 +238,9 @@ TEST_CASE("show and verify refuse a pair under another tokenizer than its record
     CHECK(run(scratch, command + mine).status == 0);
     auto other = run(scratch, command + " -t byte");  // has all ids of the pair
     CHECK(other.status == 11);
-    for (const char* part : {"x was prepared with another tokenizer", "now byte: 256 bytes",
-                             "write -t hf with the files used then", "--any-tokenizer"})
+    for (const char* part :
+         {"x was prepared with another tokenizer", "now byte: 256 bytes",
+          "write -t hf with the settings and files used then", "--any-tokenizer"})
       CHECK_MESSAGE(other.err.find(part) != std::string::npos, other.err);
     CHECK(run(scratch, command + " -t byte --any-tokenizer").status == 0);
     fs::rename(scratch / "x.tokenizer.json", scratch / "kept");
@@ -471,7 +472,7 @@ TEST_CASE("show keeps the blanks that a tokenizer writes as a part of its words"
       run(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod").status ==
       0);
   CHECK(run(scratch, "data show x -t hf path=tokenizer.json").out ==
-        "document 0, 6 tokens:\na|b| b| | a|<0>\n");
+        "document 0, 6 tokens:\na|b| b| | a|</s>\n");
   auto records = run(scratch, "data show pairs.jsonl -t hf path=tokenizer.json");
   CHECK_MESSAGE(records.out.find("a|[ b]|[ a]") != std::string::npos, records.out);
 }

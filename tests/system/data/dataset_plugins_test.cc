@@ -222,6 +222,11 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
   auto epochs = first_tokens(*one->split(Split::train, 200), 10, 200);
   CHECK(std::vector<int32_t>(epochs.begin(), epochs.begin() + 100) !=
         std::vector<int32_t>(epochs.begin() + 100, epochs.end()));
+  // Numbers in phases are read as those of settings.
+  CHECK(made("weights: [3, 1], phases: [{samples: 1k, weights: [1, 1]}]")->identity_until(2000) ==
+        made("weights: [3, 1], phases: [{samples: 1000, weights: [1, 1]}]")->identity_until(2000));
+  expect_error(ErrorClass::config, {"dataset.phases[0]", ".samples: "},
+               [&] { made("weights: [3, 1], phases: [{samples: many, weights: [1, 1]}]"); });
   for (const char* bad : {"weights: [3, 1], phases: {}", "weights: [3, 1], phases: [{samples: 3}]",
                           "phases: [{samples: 3, weights: [1, 1]}]",
                           "weights: [3, 1], phases: [{samples: 0, weights: [1, 1]}]",

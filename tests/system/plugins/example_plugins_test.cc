@@ -197,6 +197,11 @@ TEST_CASE("the example dataset names what is wrong with a file") {
   Outcome valid = e.mtrain({e.recipe, "-q", "dataset.valid_share=0", run_dir});
   CHECK(valid.status == 11);
   CHECK_MESSAGE(valid.err.find("valid split") != std::string::npos, valid.err);
+  const std::string off = "validation.steps=0";  // as the help says
+  CHECK_MESSAGE(valid.err.find(off) != std::string::npos, valid.err);
+  Outcome without = e.mtrain({e.recipe, "-q", "dataset.valid_share=0", off, "train.steps=1",
+                              "scheduler.warmup_steps=0", run_dir});
+  CHECK_MESSAGE(without.status == 0, without.err);
 }
 
 }  // namespace mtrain::testing

@@ -2,6 +2,8 @@
 // status of plugins. Errors of mtrain's own class and the end of memory are what they are.
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "../process.h"
 #include "mtrain/base/text.h"
 #include "roots.h"
@@ -56,6 +58,60 @@ TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plug
   check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "-i",
                             folder.write("x.jsonl", "{\"text\": \"x\"}\n")}),
               "tokenizer", "failed in encode(): the bearing is worn");
+}
+
+TEST_CASE(
+    "a sample that a dataset filled wrongly names plugin, sample, position, value and range") {
+  Scratch folder("plugin-sample");
+  auto check = [&](const char* field, int64_t value, const std::string& what) {
+    const Outcome outcome =
+        train(folder, "dataset", field, {cat("++dataset.value=", value), "model.seq_length=16"});
+    INFO(outcome.err);
+    CHECK(outcome.status == 13);
+    CHECK(has(outcome.err, cat("mtrain: error[plugin]: dataset plugin 'faulty' filled a sample "
+                               "wrongly in get(): sample 5: ",
+                               what, "\n")));
+    CHECK_FALSE(has(outcome.err, "defect of mtrain"));
+  };
+  check("token", 257, "tokens[2] is 257, outside the vocabulary of 257");
+  check("token", -1, "tokens[2] is -1, outside the vocabulary of 257");
+  check("target", 257, "targets[2] is 257, outside the vocabulary of 257");
+  check("target", -100, "targets[2] is -100, outside the vocabulary of 257");
+  check("position", 16, "positions[2] is 16, outside 0 to 15");
+  check("start", 16, "starts[1] is 16 after 0, in a sample of 16 positions");
+  check("padding", 3, "targets[13] is 1, and the last 3 positions are padding");
+  const Outcome valid = train(folder, "dataset", "target", {"++dataset.value=-1"});
+  INFO(valid.err);
+  CHECK(valid.status == 0);
+}
+
+TEST_CASE("an id outside a tokenizer's vocabulary names the tokenizer") {
+  Scratch folder("plugin-ids");
+  const std::string wrong =
+      "mtrain: error[plugin]: tokenizer plugin 'faulty' gave an id outside its vocabulary of 256: ";
+  const std::string texts = folder.write("x.jsonl", "{\"text\": \"seven\"}\n");
+  const std::vector<std::string> settings = {"-t", "faulty", "fault=id", "value=256"};
+  for (std::vector<std::string> words :
+       {std::vector<std::string>{"data", "prepare", "-o", (folder / "pair").string(), "-i", texts},
+        {"data", "tokenize", "-i", texts}}) {
+    words.insert(words.begin(), {"--plugin-path", kFixtures});
+    words.insert(words.end(), settings.begin(), settings.end());
+    const Outcome outcome = testing::cli(words);
+    INFO(outcome.err);
+    CHECK(outcome.status == 13);
+    CHECK(has(outcome.err, wrong + "token 4 of a text is 256\n"));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder / "pair.bin"));
+  const Outcome trained =
+      train(folder, "tokenizer", "id",
+            {"++tokenizer.value=-3", "train.steps=1", "scheduler.warmup_steps=0"});
+  INFO(trained.err);
+  REQUIRE(trained.status == 0);
+  const Outcome outcome = testing::cli({"--plugin-path", kFixtures, "generate", "--from",
+                                        (folder / "run").string(), "--prompt", "two"});
+  INFO(outcome.err);
+  CHECK(outcome.status == 13);
+  CHECK(has(outcome.err, wrong + "token 2 of a text is -3\n"));
 }
 
 TEST_CASE("a model is named where it fails, in the memory plan of the first phase, too") {

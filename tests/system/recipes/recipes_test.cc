@@ -140,8 +140,9 @@ class Figures {
   }
   int64_t experts() const {
     int64_t d = get("hidden_size"), count = get("moe.experts");
-    int64_t gated =
-        3 * d * (count * get("moe.ffn_hidden_size") + get("moe.shared_ffn_hidden_size"));
+    int64_t gated = 3 * d *
+                    ((count + get("moe.shared_experts")) * get("moe.ffn_hidden_size") +
+                     get("moe.shared_ffn_hidden_size"));
     if (is("moe.shared_gate")) gated += d;
     return gated + d * count + (is("moe.router.bias") ? count : 0);
   }
@@ -188,7 +189,7 @@ const std::vector<Row> kRows = {
      671026419200,
      1,
      "deepseek-ai/DeepSeek-V3 without its prediction module; README_WEIGHTS.md there says 671B",
-     {"multi-head latent attention", "multi-token prediction", "RoPE scaling other than llama3"}},
+     {"multi-token prediction"}},
     {"quickstart_bert", 2540000, 10000, "what `mtrain train` prints", {}},
     {"bert_large", 335174458, 1, "google-bert/bert-large-uncased as BertForMaskedLM", {}},
     {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},

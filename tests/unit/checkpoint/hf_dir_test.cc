@@ -153,6 +153,11 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
           std::string::npos);
     CHECK(failure([&] { HfDir model(dir / "nothing"); }).find("no such file or folder") !=
           std::string::npos);
+    try {
+      HfDir model(dir / "nothing");
+    } catch (const Error& error) {  // a name of a run with a mistake ends here, too
+      CHECK(error.hint().starts_with("give a run's folder or one of its checkpoints, "));
+    }
     put_file(dir / "model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
     CHECK(failure([&] { HfDir model(dir.path()); }).find("holds no tensors") != std::string::npos);
     CHECK(failure([&] { HfDir(dir.path()).config_text(); }).size() > 0);

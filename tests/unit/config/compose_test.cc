@@ -279,7 +279,7 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- override db: pg\n- db: mysql\n", {}, "comes after an override"},
       {"defaults:\n- exp: a\n- db: mysql\n", {}, "no earlier entry chooses it"},
       {"defaults:\n- override db: pg\n", {}, "it is not in the defaults list"},
-      {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: pg and mysql"},
+      {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: mysql and pg"},
       {"defaults:\n- db: pg\n- db: pg\n", {}, "twice"},
       {"a: 1\n", {"no/group=x"}, "there is no config group no/group"},
   });
@@ -381,6 +381,59 @@ TEST_CASE("patches come behind composition and before the command line") {
        {"db.host=c"},
        "{db: {host: c, user: root}}"},
   });
+}
+
+TEST_CASE("the patches of all files apply in the order of merging") {
+  auto library = kLibrary;
+  library.insert(library.end(),
+                 {{"base.yaml", "a: 1\nb: 1\nc: [0]\npatch: ['a=2', 'b=2', 'c=append(1)']\n"},
+                  {"left.yaml", "defaults: [./base.yaml]\npatch: ['c=append(2)']\n"},
+                  {"right.yaml", "defaults: [./base.yaml]\npatch: ['c=append(3)']\n"},
+                  {"exp/p.yaml", "# @package _global_\nb: 5\npatch: ['c=append(4)']\n"},
+                  {"bad_patch.yaml", "patch: 3\n"}});
+  Folder folder(library);
+  auto result = [&](const char* recipe, const std::vector<std::string>& overrides = {}) {
+    return compose_text(folder, {recipe, overrides, ""});
+  };
+  CHECK(result("defaults: [./base.yaml]\na: 3\n") == "{a: 2, b: 2, c: [0, 1]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n") == "{a: 2, b: 3, c: [0, 1]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n", {"b=4"}) == "{a: 2, b: 4, c: [0, 1]}");
+  CHECK(result("defaults: [./left.yaml]\npatch: ['c=append(9)']\n") ==
+        "{a: 2, b: 2, c: [0, 1, 2, 9]}");
+  CHECK(result("defaults: [./base.yaml]\npatch: ['c=append(9)']\n", {"+exp=p"}) ==
+        "{a: 2, b: 2, c: [0, 1, 9, 4]}");
+  // A file that two others include is merged twice; its patches apply once.
+  CHECK(result("defaults: [./left.yaml, ./right.yaml]\n") == "{a: 2, b: 2, c: [0, 2, 1, 3]}");
+  const std::string fault = result("defaults: [./bad_patch.yaml]\npatch: ['a=1']\na: 0\n");
+  CHECK(fault.find("bad_patch.yaml:1:8") != std::string::npos);
+}
+
+TEST_CASE("two choices of a group are reported where an override helps") {
+  auto library = kLibrary;
+  library.insert(library.end(), {{"base.yaml", "defaults: [db: mysql]\na: 1\n"}});
+  Folder folder(library);
+  for (const char* recipe :
+       {"defaults: [./base.yaml, db: pg]\n", "defaults: [db: pg, ./base.yaml]\n"}) {
+    CAPTURE(recipe);
+    const std::string fault = compose_text(folder, {recipe, {}, ""});
+    CAPTURE(fault);
+    CHECK(fault.find("is chosen twice: mysql and pg") != std::string::npos);
+    CHECK(fault.find("--> " + (folder.root() / "recipe.yaml").string() + ":1:") !=
+          std::string::npos);
+    CHECK(fault.find("write 'override db: pg' here") != std::string::npos);
+  }
+  CHECK(compose_text(folder, {"defaults: [./base.yaml, override db: pg]\n", {}, ""}) ==
+        "{db: {host: pg}, a: 1}");
+  const std::string added = compose_text(folder, {"defaults: [db: mysql]\n", {"+db=pg"}, ""});
+  CHECK(added.find("write db=pg without '+'") != std::string::npos);
+}
+
+TEST_CASE("an absent file has no options of a group without a name") {
+  Folder folder(kLibrary);
+  const std::string fault = compose_text(folder, {"defaults: [comon]\na: 1\n", {}, ""});
+  CHECK(fault.find("there is no config comon") != std::string::npos);
+  CHECK(fault.find("did you mean common?") != std::string::npos);
+  CHECK(fault.find("options of :") == std::string::npos);
 }
 
 TEST_CASE("an option of the command line that the recipe undoes is a warning") {

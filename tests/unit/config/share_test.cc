@@ -136,6 +136,25 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
   CHECK(read_config<Train>(config.section("train")).steps == 0);
 }
 
+TEST_CASE("an expression cannot refer to a setting that its alternative replaces") {
+  const char* both = "train: {steps: 20}\nscheduler: {warmup: '${= ${train.steps} // 4}'}\n";
+  CHECK(warmup(both) == 5);
+  std::string fault = faults(both, {"train.epochs=2"});
+  CHECK(has(fault, "error[interpolation] scheduler.warmup"));
+  CHECK(has(fault, "train.steps has no value in this run: train.epochs replaces it (command line"));
+  CHECK(has(fault, "a share such as 25%"));
+  CHECK(has(faults(both, {"train.epochs=2", "scheduler.warmup=${train.max_steps}"}),
+            "train.steps has no value"));
+  // The later of the two counts; the other one may be referred to by a default only.
+  CHECK(warmup(both, {"train.epochs=2", "train.steps=40"}) == 10);
+  CHECK(warmup(both, {"train.epochs=2", "train.max_steps=40"}) == 10);
+  CHECK(has(faults(both, {"train.epochs=2", "train.steps=40", "scheduler.lr=${train.epochs}"}),
+            "train.epochs has no value in this run: train.steps replaces it"));
+  CHECK(warmup("train: {steps: 20}\n",
+               {"train.epochs=2", "scheduler.warmup=${oc.select:train.steps,3}"}) == 3);
+  CHECK(warmup("train: {epochs: 4}\nscheduler: {warmup: '${train.epochs}'}\n") == 4);
+}
+
 TEST_CASE("what is settled takes its alternative's place, and shares of it follow") {
   Report report;
   ConfigContainer config = loaded("train: {epochs: 2}\nscheduler: {warmup: 10%}\n", {}, report);
@@ -148,4 +167,12 @@ TEST_CASE("what is settled takes its alternative's place, and shares of it follo
   ConfigContainer same = loaded(config.to_yaml(), {}, again);
   CHECK(again.ok());
   CHECK(same.root().same_value(config.root()));
+}
+
+TEST_CASE("settings that an absent file may have are not reported as missing") {
+  const std::string fault = faults("defaults: [nothing_here]\n");
+  CHECK(has(fault, "there is no config nothing_here"));
+  CHECK_FALSE(has(fault, "error[missing]"));
+  CHECK_FALSE(has(fault, "error[empty]"));
+  CHECK(has(faults(""), "error[empty]"));
 }

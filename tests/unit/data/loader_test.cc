@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 
 using namespace mtrain;
 
@@ -93,7 +95,99 @@ TEST_CASE("a micro-batch says how much of each row is padding") {
   CHECK(step[2].padding == std::vector<int32_t>{0, 0});
   source.trained = true;
   Loader wrong(source, config);
-  CHECK_THROWS_WITH(wrong.next(), doctest::Contains("a target in the 2 padded positions"));
+  CHECK_THROWS_WITH(wrong.next(),
+                    doctest::Contains("targets[2] is 1, and the last 2 positions are padding"));
+}
+
+namespace {
+
+/// Sample 3 is changed by `spoil`.
+class Spoiled final : public SampleSource {
+ public:
+  explicit Spoiled(std::function<void(Sample&)> spoil) : spoil_(std::move(spoil)) {}
+  int64_t size() const override { return 4; }
+  bool repeats() const override { return true; }
+  void get(int64_t index, Sample& out) const override {
+    std::fill(out.tokens.begin(), out.tokens.end(), kVocab - 1);
+    std::fill(out.targets.begin(), out.targets.end(), kVocab - 1);
+    std::iota(out.positions.begin(), out.positions.end(), 0);
+    out.starts.assign(1, 0);
+    if (index == 3) spoil_(out);
+  }
+  static constexpr int32_t kVocab = 11;
+
+ private:
+  std::function<void(Sample&)> spoil_;
+};
+
+constexpr int64_t kLong = 10000;  // more than one block of the check
+
+/// The error of a loader that reads the sample, and its message; empty if there is none.
+std::string fault_of(const std::function<void(Sample&)>& spoil, int64_t vocab = Spoiled::kVocab) {
+  const Spoiled source(spoil);
+  Loader loader(
+      source,
+      {.seq_length = kLong, .micro_batch_size = 2, .num_micro_batches = 4, .vocab_size = vocab});
+  try {
+    loader.next();
+  } catch (const Error& error) {
+    CHECK(error.error_class() == ErrorClass::plugin);
+    CHECK_FALSE(error.hint().empty());
+    return error.message();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("values of a sample outside their range are refused by the first one") {
+  CHECK(fault_of([](Sample&) {}).empty());
+  CHECK(fault_of([](Sample& s) { s.tokens[0] = 0, s.targets[0] = kIgnoredTarget; }).empty());
+  CHECK(fault_of([](Sample& s) { s.tokens[9999] = s.tokens[4097] = 11; }) ==
+        "the dataset filled a sample wrongly in get(): sample 3: tokens[4097] is 11, outside the "
+        "vocabulary of 11");
+  for (const int32_t token : {-1, INT32_MIN, INT32_MAX})
+    CHECK(fault_of([=](Sample& s) { s.tokens[4095] = token; }) ==
+          cat("the dataset filled a sample wrongly in get(): sample 3: tokens[4095] is ", token,
+              ", outside the vocabulary of 11"));
+  for (const int32_t target : {-2, -100, INT32_MIN, 11, INT32_MAX})
+    CHECK(fault_of([=](Sample& s) { s.targets[9999] = target; }) ==
+          cat("the dataset filled a sample wrongly in get(): sample 3: targets[9999] is ", target,
+              ", outside the vocabulary of 11"));
+  for (const int32_t position : {-1, 10000, INT32_MAX})
+    CHECK(fault_of([=](Sample& s) { s.positions[5000] = position; }) ==
+          cat("the dataset filled a sample wrongly in get(): sample 3: positions[5000] is ",
+              position, ", outside 0 to 9999"));
+  // Without a known vocabulary only negative ids are wrong.
+  CHECK(fault_of([](Sample& s) { s.tokens[1] = s.targets[1] = INT32_MAX; }, 0).empty());
+  CHECK(fault_of([](Sample& s) { s.tokens[1] = -7; }, 0) ==
+        "the dataset filled a sample wrongly in get(): sample 3: tokens[1] is -7, a negative id");
+  CHECK(fault_of([](Sample& s) { s.targets[1] = -2; }, 0) ==
+        "the dataset filled a sample wrongly in get(): sample 3: targets[1] is -2, a negative id");
+}
+
+TEST_CASE("starts, padding and spans of a sample are checked") {
+  auto fault = [](const std::function<void(Sample&)>& spoil) {
+    const std::string message = fault_of(spoil);
+    const std::string begin = "the dataset filled a sample wrongly in get(): sample 3: ";
+    return message.starts_with(begin) ? message.substr(begin.size()) : message;
+  };
+  CHECK(fault([](Sample& s) { s.starts.clear(); }) == "starts is empty");
+  CHECK(fault([](Sample& s) { s.starts = {3}; }) == "starts[0] is 3, not 0");
+  CHECK(fault([](Sample& s) {
+          s.starts = {0, 7, 7};
+        }) == "starts[2] is 7 after 7, in a sample of 10000 positions");
+  CHECK(fault([](Sample& s) {
+          s.starts = {0, 10000};
+        }) == "starts[1] is 10000 after 0, in a sample of 10000 positions");
+  CHECK(fault([](Sample& s) { s.starts = {0, 9999}; }).empty());
+  CHECK(fault([](Sample& s) { s.padding = -1; }) == "padding is -1, outside 0 to 10000");
+  CHECK(fault([](Sample& s) { s.padding = 10001; }) == "padding is 10001, outside 0 to 10000");
+  CHECK(fault([](Sample& s) { s.padding = 2; }) ==
+        "targets[9998] is 10, and the last 2 positions are padding");
+  std::vector<int32_t> own(static_cast<size_t>(kLong), 1);
+  CHECK(fault([&](Sample& s) { s.tokens = own; }) ==
+        "tokens, targets or positions refer to other memory");
 }
 
 TEST_CASE("the global batch depends on the cursor, not on the layout") {

@@ -312,6 +312,9 @@ TEST_CASE("summaries and scans") {
   CHECK(range.largest == 'z');
   expect_error(ErrorClass::data, {"document 2", "token 0", "id 122", "vocabulary of 122"},
                [&] { scan_tokens(file, 'z'); });
+  // The first invalid id, not the largest.
+  expect_error(ErrorClass::data, {"document 0", "token 1", "id 98", "vocabulary of 98"},
+               [&] { scan_tokens(file, 'b'); });
 }
 
 TEST_CASE("real texts survive the round trip") {

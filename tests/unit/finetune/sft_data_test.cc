@@ -6,6 +6,7 @@
 #include "../data/data_files.h"
 #include "byte_tokenizer.h"
 #include "has.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/finetune/preference.h"
 
 using namespace mtrain;
@@ -87,4 +88,50 @@ TEST_CASE("settings that have no effect on the records of a file are named") {
   const auto named = [](RecordSettings& r) { r.template_name = "rag"; };
   CHECK_MESSAGE(has(unused(named, kPair), "dataset.template_name has no effect on "),
                 unused(named, kPair));
+}
+
+TEST_CASE("an entry of columns whose field no record has is refused, or named") {
+  const auto loaded = [](const char* columns, const std::vector<const char*>& records,
+                         const char* roles = "{}") {
+    Fixture f;
+    f.settings.records.columns = parse_yaml(columns);
+    f.settings.records.roles = parse_yaml(roles);
+    std::string text;
+    for (const char* record : records) text += Fixture::line(record);
+    const SftFile file = f.load(text);
+    return cat(file.format, "; ", join(file.unused, "\n"));
+  };
+  const char *alpaca = R"({"instruction":"a","ctx":"c","output":"b"})",
+             *with_text = R"({"instruction":"a","output":"b","text":"a b"})",
+             *question = R"({"question":"a","answer":"b","text":"a b"})",
+             *with_input = R"({"instruction":"a","input":"i","ctx":"c","output":"b"})";
+  struct Refused {
+    const char *columns, *record, *words;
+  };
+  for (const Refused& c : std::vector<Refused>{
+           {"{instruction: instrction}", with_text, "no record of"},
+           {"{instruction: instrction}", with_text, "the field 'instrction'"},
+           {"{prompt: question, completion: anser}", question, "did you mean 'answer'?"},
+           {"{prompt: question, completion: reply}", question, "{completion: none} ignores"},
+           {"{input: cxt}", alpaca, "did you mean 'ctx'?"},
+           {"{input: context_text}", with_input, "their fields are"}}) {
+    CAPTURE(c.columns);
+    expect_error(ErrorClass::config, {"dataset.columns=", c.words},
+                 [&] { loaded(c.columns, {c.record}); });
+  }
+  // A field that only a later record has is found; one of another file may be absent.
+  CHECK(loaded("{input: ctx}", {R"({"instruction":"a","output":"b"})", alpaca}) == "alpaca; ");
+  CHECK(has(loaded("{system: preamble}", {alpaca}), "no record has the field 'preamble'"));
+  CHECK(loaded("{input: none}", {with_input}) == "alpaca; ");
+  // Entries that the format does not read.
+  CHECK(has(loaded("{prompt: ctx}", {alpaca}), "does not read 'prompt' there"));
+  CHECK(has(loaded("{text: answer}", {R"({"prompt":"a","completion":"b","answer":"c"})"}),
+            "prompt_completion; dataset.columns={text: answer} has no effect on "));
+  // Roles, and names in messages.
+  const char* chat =
+      R"({"messages":[{"role":"a","content":"x","why":"y"},{"role":"assistant","content":"z"}]})";
+  CHECK(loaded("{reasoning: why}", {chat}, "{a: user}") == "openai; ");
+  CHECK(has(loaded("{}", {chat}, "{a: user, b: user}"), "dataset.roles has no effect on "));
+  CHECK(has(loaded("{}", {chat}, "{a: user, b: user}"), "for 'b': no message has this role"));
+  CHECK(has(loaded("{}", {alpaca}, "{a: user}"), "for 'a': its records have no messages"));
 }

@@ -47,6 +47,25 @@ Values gated(const Values& x, const Values& gate, const Values& up, const Values
   return reference::linear(reference::silu_mul(a, b), down, {}, tokens, ffn, kWidth);
 }
 
+/// One expert and one token.
+Values expert(const Named& p, const Values& x, const MoeOptions& o, size_t e) {
+  const auto i = static_cast<int64_t>(e);
+  auto matrix = [&](const char* name) { return rows(p.at(name), i, 1, kFfn * kWidth); };
+  const Values gate = matrix("experts.gate.weight"), up = matrix("experts.up.weight"),
+               down = matrix("experts.down.weight");
+  if (!o.expert_bias) return gated(x, gate, up, down, 1, kFfn);
+  auto bias = [&](const char* name, int64_t width) { return rows(p.at(name), i, 1, width); };
+  Values a = reference::linear(x, gate, bias("experts.gate.bias", kFfn), 1, kWidth, kFfn),
+         b = reference::linear(x, up, bias("experts.up.bias", kFfn), 1, kWidth, kFfn);
+  const double limit = o.swish.limit;
+  for (size_t j = 0; j < a.size(); ++j) {
+    const double g = std::min(a[j], limit), u = std::clamp(b[j], -limit, limit);
+    a[j] = g / (1 + std::exp(-g * static_cast<double>(o.swish.factor))) *
+           (u + static_cast<double>(o.swish.offset));
+  }
+  return reference::linear(a, down, bias("experts.down.bias", kWidth), 1, kFfn, kWidth);
+}
+
 struct Choice {
   int64_t token;
   size_t expert;
@@ -88,13 +107,11 @@ Values plain(const Named& p, const Values& x, const MoeOptions& o) {
     for (size_t i = 0; i < shared.size(); ++i)
       y[i] += shared[i] * (o.shared_gate ? 1 / (1 + std::exp(-gate[i / kWidth])) : 1);
   }
-  Values z = reference::linear(x, p.at("router.weight"), {}, kTokens, kWidth, kExperts);
+  Values z = reference::linear(x, p.at("router.weight"),
+                               o.logit_bias ? p.at("router.logit_bias") : Values(), kTokens, kWidth,
+                               kExperts);
   for (const Choice& choice : choices_of(z, o)) {
-    auto matrix = [&](const char* name) {
-      return rows(p.at(name), static_cast<int64_t>(choice.expert), 1, kFfn * kWidth);
-    };
-    Values out = gated(rows(x, choice.token, 1, kWidth), matrix("experts.gate.weight"),
-                       matrix("experts.up.weight"), matrix("experts.down.weight"), 1, kFfn);
+    Values out = expert(p, rows(x, choice.token, 1, kWidth), o, choice.expert);
     for (int64_t c = 0; c < kWidth; ++c)
       y[static_cast<size_t>(choice.token * kWidth + c)] +=
           choice.weight * out[static_cast<size_t>(c)];
@@ -121,8 +138,23 @@ struct Worker {
       : settings{.ctx = lab.context(), .parameters = list} {
     settings.parallel = &parallel;
     moe.emplace(Scope(settings), Dim{"embed", kWidth}, options);
+    for (const Parameter& p : list.all()) set_bias(p);
     list.allocate_gradients(lab.context());
     list.clear_gradients();
+  }
+  /// Biases start at 0: other values, the same on all ranks.
+  void set_bias(const Parameter& p) {
+    if (p.role != ParamRole::bias) return;
+    const Values all = random_values(p.global.numel(), p.name, 0.5);
+    std::vector<float> own(static_cast<size_t>(p.numel()));
+    for (const ParamBox& box : p.boxes())
+      for_each_run(box.global, p.global, box.local, p.local,
+                   [&](int64_t global, int64_t local, int64_t count) {
+                     for (int64_t i = 0; i < count; ++i)
+                       own[static_cast<size_t>(local + i)] =
+                           static_cast<float>(all[static_cast<size_t>(global + i)]);
+                   });
+    lab.context().upload(p.master, own.data());
   }
   Fixture lab{1};
   ParamList list;
@@ -217,6 +249,14 @@ Outcome play(const MoeOptions& options, const RankLayout& layout, const Values& 
   return out;
 }
 
+/// The experts of gpt-oss.
+MoeOptions biased(RouterRule rule) {
+  MoeOptions options = options_of(rule, 0);
+  options.expert_bias = options.logit_bias = true;
+  options.swish = {.factor = 1.702f, .offset = 1, .limit = 0.7f};
+  return options;
+}
+
 const Values kX = random_values(kTokens * kWidth, "x"), kDy = random_values(kTokens * kWidth, "dy");
 
 std::vector<RouterRule> rules() {
@@ -231,10 +271,10 @@ TEST_CASE(
     "moe: value and every gradient are those of a plain loop over experts, with and without a "
     "capacity") {
   for (const RouterRule& rule : rules())
-    for (int variant : {0, 1, 2, 3}) {
-      MoeOptions options = options_of(rule, variant == 0 ? 0 : 6);
+    for (int variant : {0, 1, 2, 3, 4}) {
+      MoeOptions options = variant == 4 ? biased(rule) : options_of(rule, variant == 0 ? 0 : 6);
       options.shared_gate = variant == 1;
-      if (variant >= 2) options.capacity.factor = 0.75;
+      if (variant == 2 || variant == 3) options.capacity.factor = 0.75;
       if (variant == 3) options.capacity.keep = ExpertCapacity::Keep::first;
       Outcome got = play(options, {}, kX, kDy);
       check_close(got.y, plain(got.values, kX, options), DType::f32, {.sums = 64}, "value");
@@ -287,6 +327,15 @@ void check_same(const Outcome& got, const Outcome& one, int64_t ranks) {
           ranks * static_cast<int64_t>(one.figures.size()));
   for (size_t i = 0; i < got.figures.size(); ++i)
     CHECK(got.figures[i] == doctest::Approx(one.figures[i % one.figures.size()]).epsilon(1e-6));
+}
+
+TEST_CASE("moe: over ranks, biases and limits are those of one rank") {
+  const MoeOptions options = biased({.top_k = 2});
+  const Outcome one = play(options, {}, kX, kDy);
+  for (const RankLayout& layout : kLayouts) {
+    INFO("ep ", layout.ep, ", etp ", layout.etp, ", edp ", layout.edp);
+    check_same(play(options, layout, kX, kDy), one, layout.ranks());
+  }
 }
 
 TEST_CASE(

@@ -127,6 +127,8 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead + "keys: {}\ncopies:\n  t: {of: u}\n", {"t is a copy of u, which is not among"}},
       {kHead + "keys: {}\nobjects:\n  rope: {write: x}\n", {"rope has no names to read"}},
       {kHead + "keys: {}\nblocks:\n  odd: {from: x}\n", {"blocks odd lacks `every`"}},
+      {kHead + "keys: {}\nzeros: {head_dim: hidden //}\n", {":4:"}},
+      {kHead + "keys: {}\nzeros: {head_dim: \"'x'\"}\n", {"that is a whole number"}},
   };
   for (const Case& c : cases) {
     CAPTURE(c.text);
@@ -170,15 +172,23 @@ TEST_CASE("families that are like each other: changes, removed entries, circles"
   CHECK(has(lacking_part(more, nullptr), "the model plugin tiny"));
 }
 
-TEST_CASE("an earlier folder's families replace those of a later one, as its plugin does") {
+TEST_CASE("an earlier folder adds and replaces families; an earlier plugin replaces all") {
   const Plugins first;
   const fs::path later = first.path() / "later";
-  first.write("model_tiny.families/a", kHead + "needs: x\n");
-  first.write("later/model_tiny.families/b", "model_type: b\narchitectures: [B]\nneeds: y\n");
+  first.write("model_tiny.families/a", kHead + "like: b\n");
+  first.write("later/model_tiny.families/a", kHead + "needs: w\n");
+  first.write("later/model_tiny.families/b", "model_type: b\narchitectures: [B]\nkeys: {}\n");
   first.write("later/model_other.families/a", kHead + "needs: z\n");
-  const HfFamilies families = HfFamilies::read({first.path(), later});
-  CHECK(families.all().size() == 1);
-  CHECK(families.find("a", "")->needs == "x");
+  HfFamilies families = HfFamilies::read({first.path(), later});
+  CHECK_MESSAGE(families.faults().ok(), families.faults().text());
+  CHECK(families.all().size() == 2);
+  CHECK(families.find("b", ""));
+  CHECK(families.find("a", "")->plugin == "tiny");
   CHECK(families.key(nullptr, "use_cache"));
   CHECK_FALSE(families.key(nullptr, "use_cash"));
+  first.write("model_tiny.families/a", kHead + "needs: x\n");
+  std::ofstream(first.path() / "model_tiny.so") << "a plugin";
+  families = HfFamilies::read({first.path(), later});
+  CHECK_FALSE(families.find("b", ""));
+  CHECK(families.find("a", "")->needs == "x");
 }

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "mtrain/base/text.h"
 
 using namespace mtrain;
@@ -53,6 +55,33 @@ TEST_CASE("a prepared file is the same data under another name") {
   CHECK_FALSE(same_data(R"({"file":"a"})", R"({"file":"b"})"));
   CHECK_FALSE(same_data("a", "b"));
   CHECK(same_data("a", "a"));
+}
+
+TEST_CASE("shares in the same proportion are the same data") {
+  auto data = [](const std::string& weights, const std::string& split, const std::string& valid) {
+    return cat(R"({"files":[{"file":"a","bin_bytes":1},[{"file":"b","bin_bytes":2},)",
+               R"({"file":"c","bin_bytes":3},)", valid, R"(]],"weights":[)", weights,
+               R"(],"split":")", split, R"(","seed":1})");
+  };
+  const std::string before = data("0.5,0.3,0.2", "80,20,0", "0.25,0.75");
+  for (const auto& [weights, split, valid] :
+       std::vector<std::array<const char*, 3>>{{"5.0,3.0,2.0", "80,20,0", "0.25,0.75"},
+                                               {"0.5,0.3,0.2", "80,20", "0.25,0.75"},
+                                               {"0.5,0.3,0.2", "8,2,0.0", "1.0,3.0"},
+                                               {"50,30,20", "0.8,0.2", "25,75"}}) {
+    CAPTURE(split);
+    CHECK(same_data(before, data(weights, split, valid)));
+    CHECK(data_changes(before, data(weights, split, valid)).empty());
+    CHECK(data_file_changes(before, data(weights, split, valid)).empty());
+  }
+  CHECK(data_changes(before, data("5,2,3", "80,20", "1,3")) ==
+        Lines{"weights[0]: 0.5 -> 5", "weights[1]: 0.3 -> 2", "weights[2]: 0.2 -> 3"});
+  CHECK(data_changes(before, data("5,3,2", "80,10,10", "1,3")) ==
+        Lines{"split: 80,20,0 -> 80,10,10"});
+  CHECK_FALSE(same_data(before, data("5,3,2", "80,20", "3,1")));
+  CHECK_FALSE(same_data(before, data("5,3", "80,20", "1,3")));
+  CHECK_FALSE(same_data(before, data("5,3,2", "80;20", "1,3")));
+  CHECK_FALSE(same_data(R"({"weights":[0,0]})", R"({"weights":[0,0,0]})"));
 }
 
 TEST_CASE("of long values the part is shown where they begin to differ") {

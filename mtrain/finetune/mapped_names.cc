@@ -1,0 +1,152 @@
+#include "mtrain/finetune/mapped_names.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain::finetune {
+namespace {
+
+constexpr size_t kMostFields = 200;  // kept for suggestions
+
+/// The fields of a format: of its records, and of the messages or segments in them. "*": any.
+struct Reads {
+  const char* format;
+  std::vector<std::string> record, message;
+};
+
+const Reads& reads_of(const std::string& format) {
+  static const std::vector<Reads> all = {
+      {"alpaca", {"instruction", "input", "output", "system", "history"}, {}},
+      {"sharegpt", {"conversations", "system", "tools"}, {"*"}},
+      {"openai", {"messages", "system", "tools"}, {"*"}},
+      {"prompt_completion", {"prompt", "completion", "tools"}, {"*"}},
+      {"text", {"text"}, {}},
+      {"segments", {"segments"}, {"text", "label"}},
+      {"tokens", {"input_ids", "labels", "attention_mask"}, {}},
+      {"pairs",
+       {"chosen", "rejected", "prompt", "conversations", "messages", "system", "tools"},
+       {"*"}},
+      {"labels",
+       {"label", "completion", "prompt", "conversations", "messages", "system", "tools"},
+       {"*"}}};
+  return *std::find_if(all.begin(), all.end(), [&](const Reads& r) { return r.format == format; });
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Fields without which a record does not have its format.
+bool makes_format(const std::string& name) {
+  static const std::vector<std::string> all = {
+      "instruction", "output",   "conversations", "messages", "prompt",  "completion",
+      "text",        "segments", "input_ids",     "chosen",   "rejected"};
+  return contains(all, name);
+}
+
+std::string entry_of(const std::string& key, const std::string& value) {
+  return cat("{", printable(key, 60), ": ", printable(value, 60), "}");
+}
+
+}  // namespace
+
+MappedNames::MappedNames(const FormatOptions& options, const std::string& format)
+    : format_(format) {
+  const Reads& reads = reads_of(format);
+  has_messages_ = contains(reads.message, "*");
+  for (const auto& [ours, theirs] : options.columns) {
+    if (theirs == kNoField) continue;
+    columns_.push_back({.ours = ours,
+                        .theirs = theirs,
+                        .of_record = contains(reads.record, ours),
+                        .of_message = contains(reads.message, ours) ||
+                                      (has_messages_ && !contains(reads.record, ours))});
+  }
+  for (const char* name : {"from", "role"}) {
+    const auto mapped = options.columns.find(name);
+    role_fields_.push_back(mapped == options.columns.end() ? name : mapped->second);
+  }
+  for (const auto& [theirs, ours] : options.roles) pending_roles_.insert(theirs);
+  count_pending();
+}
+
+void MappedNames::count_pending() {
+  pending_ = static_cast<size_t>(std::count_if(columns_.begin(), columns_.end(), [](const auto& c) {
+    return !(c.of_record || c.of_message ? c.used : c.present);
+  }));
+}
+
+void MappedNames::note(const Json& record) {
+  noted_ = true;
+  const bool seeks_roles = has_messages_ && !pending_roles_.empty();
+  if (pending_ == 0 && !seeks_roles) return;
+  note(record, false);
+  for (const auto& [key, value] : record.items()) {
+    if (value.is_object()) note(value, true);  // a single message
+    if (!value.is_array()) continue;
+    for (const Json& item : value)
+      if (item.is_object()) note(item, true);
+  }
+  count_pending();
+}
+
+void MappedNames::note(const Json& object, bool is_message) {
+  if (is_message && !pending_roles_.empty()) note_role(object);
+  if (pending_ == 0) return;
+  for (Column& column : columns_) {
+    const auto found = object.find(column.theirs);
+    if (found != object.end() && !found->is_null()) {
+      column.present = true;
+      column.used = column.used || (is_message ? column.of_message : column.of_record);
+    }
+    column.shadows = column.shadows || object.contains(column.ours);
+  }
+  for (const auto& [key, value] : object.items())
+    if (fields_.size() < kMostFields) fields_.insert(key);
+}
+
+void MappedNames::note_role(const Json& message) {
+  for (const std::string& field : role_fields_)
+    if (const auto role = message.find(field); role != message.end() && role->is_string())
+      pending_roles_.erase(role->get_ref<const std::string&>());
+}
+
+std::string MappedNames::warning_of(const Column& column, const std::string& file) const {
+  return column.present
+             ? cat("dataset.columns=", entry_of(column.ours, column.theirs), " has no effect on ",
+                   file, ": its format does not read '", printable(column.ours, 60), "' there")
+             : cat("dataset.columns=", entry_of(column.ours, column.theirs), " has no effect on ",
+                   file, ": no record has the field '", printable(column.theirs, 60), "'");
+}
+
+std::vector<std::string> MappedNames::finish(const std::string& file) const {
+  std::vector<std::string> out;
+  if (!noted_) return out;
+  const std::vector<std::string> fields(fields_.begin(), fields_.end());
+  for (const Column& column : columns_) {
+    if (column.used) continue;
+    const auto near =
+        column.present ? std::vector<std::string>() : nearest(column.theirs, fields, 1);
+    const bool read = column.of_record || column.of_message;
+    const bool wrong =
+        !column.present && (column.shadows || !near.empty() ||
+                            (makes_format(column.ours) && (read || format_ == "text")));
+    MT_USER_CHECK(!wrong, ErrorClass::config,
+                  cat("dataset.columns=", entry_of(column.ours, column.theirs), ": no record of ",
+                      file, " has the field '", printable(column.theirs, 60), "'"),
+                  cat(near.empty() ? cat("their fields are ", printable(join(fields, ", "), 300))
+                                   : cat("did you mean '", printable(near[0], 60), "'?"),
+                      "; {", printable(column.ours, 60), ": ", kNoField, "} ignores the field"));
+    out.push_back(warning_of(column, file));
+  }
+  for (const std::string& role : pending_roles_)
+    out.push_back(
+        cat("dataset.roles has no effect on ", file, " for '", printable(role, 60),
+            has_messages_ ? "': no message has this role" : "': its records have no messages"));
+  return out;
+}
+
+}  // namespace mtrain::finetune
