@@ -140,10 +140,10 @@ FAMILIES = {
         "norms of queries and keys": dict(use_qk_norm=True, logit_scale=1.5),
         "norms of queries and keys, biases, all kv heads, linear": dict(use_qk_norm=True, attention_bias=True, **ALL_KV, **LINEAR),
     }),
-    "ministral": Family("MinistralConfig", "MinistralForCausalLM", dict(num_hidden_layers=3), {
+    "ministral": Family("MinistralConfig", "MinistralForCausalLM", dict(num_hidden_layers=3, head_dim=10), {
         "windows of all blocks": dict(sliding_window=7),
         "windows of some blocks": dict(sliding_window=6, layer_types=["full_attention", "sliding_attention", "full_attention"]),
-        "no window, wide heads, one kv head": dict(sliding_window=None, **WIDE, **ONE_KV),
+        "no window, one kv head": dict(layer_types=["full_attention"] * 3, **ONE_KV),
         "tied, all kv heads, yarn": dict(sliding_window=5, tie_word_embeddings=True, **ALL_KV, **YARN),
     }),
     "seed_oss": Family("SeedOssConfig", "SeedOssForCausalLM", dict(residual_dropout=0.0, head_dim=10), {
@@ -167,6 +167,34 @@ FAMILIES = {
         "untied, one kv head, linear": dict(tie_word_embeddings=False, **ONE_KV, **LINEAR),
         "all kv heads": ALL_KV,
     }, sizes=NO_DROPOUT),
+    "nemotron": Family("NemotronConfig", "NemotronForCausalLM", dict(head_dim=12), {
+        "plain": dict(norm_eps=1e-4),
+        "tied, one kv head": dict(tie_word_embeddings=True, **ONE_KV),
+        "biases, rotary positions of a third, all kv heads":
+            dict(attention_bias=True, mlp_bias=True, **rope(theta=500.0, partial_rotary_factor=0.34), **ALL_KV),
+    }, bounds=dict(loss=1e-5)),  # the norm of the gradient in later steps: AdamW moves parameters whose gradients are rounding
+    "jais2": Family("Jais2Config", "Jais2ForCausalLM", {}, {
+        "plain": dict(layer_norm_eps=1e-4),
+        "no biases, tied, wide heads, one kv head": dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True, **WIDE, **ONE_KV),
+        "biases of attention, all kv heads, yarn": dict(mlp_bias=False, **ALL_KV, **YARN),
+    }),
+    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", {}, {
+        "plain": dict(norm_epsilon=1e-4),
+        "window, untied, one kv head": dict(sliding_window=7, tie_word_embeddings=False, **ONE_KV),
+        "gelu, all kv heads, linear": dict(hidden_act="gelu", **ALL_KV, **LINEAR),
+    }),
+    "phi": Family("PhiConfig", "PhiForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-4),
+        "norms of queries and keys, one kv head": dict(qk_layernorm=True, **ONE_KV),
+        "tied, gelu, rotary positions of three quarters, all kv heads":
+            dict(tie_word_embeddings=True, hidden_act="gelu", **rope(theta=500.0, partial_rotary_factor=0.75), **ALL_KV),
+    }),
+    "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", dict(num_hidden_layers=4), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "other blocks, untied, one kv head": dict(no_rope_layers=[0, 1, 1, 0], tie_word_embeddings=False, **ONE_KV),
+        "biases, all kv heads, yarn": dict(attention_bias=True, mlp_bias=True, no_rope_layer_interval=2, **ALL_KV, **YARN),
+        "windows of blocks without positions": dict(use_sliding_window=True, sliding_window=6, no_rope_layer_interval=3),
+    }),
     "mixtral": Family(
         "MixtralConfig", "MixtralForCausalLM", dict(num_local_experts=5, router_aux_loss_coef=0.0), {
             "plain": dict(rms_norm_eps=1e-6),
