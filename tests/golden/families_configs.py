@@ -143,8 +143,8 @@ FAMILIES = {
     "ministral": Family("MinistralConfig", "MinistralForCausalLM", dict(num_hidden_layers=3, head_dim=10), {
         "windows of all blocks": dict(sliding_window=7),
         "windows of some blocks": dict(sliding_window=6, layer_types=["full_attention", "sliding_attention", "full_attention"]),
-        "no window, one kv head": dict(layer_types=["full_attention"] * 3, **ONE_KV),
-        "tied, all kv heads, yarn": dict(sliding_window=5, tie_word_embeddings=True, **ALL_KV, **YARN),
+        "no window, tied, one kv head": dict(layer_types=["full_attention"] * 3, tie_word_embeddings=True, **ONE_KV),
+        "all kv heads, yarn": dict(sliding_window=8, **ALL_KV, **YARN),
     }),
     "seed_oss": Family("SeedOssConfig", "SeedOssForCausalLM", dict(residual_dropout=0.0, head_dim=10), {
         "plain": dict(rms_norm_eps=1e-5),
