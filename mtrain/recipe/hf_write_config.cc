@@ -178,8 +178,9 @@ class Writer {
 
 /// Whether a key of the family writes the setting.
 bool is_written(const HfFamily& family, const std::string& path) {
-  return std::any_of(family.keys.begin(), family.keys.end(),
-                     [&](const HfKey& key) { return key.setting == path && !key.write_nothing; });
+  return std::any_of(family.keys.begin(), family.keys.end(), [&](const HfKey& key) {
+    return (key.setting == path || key.blocks == path) && !key.write_nothing;
+  });
 }
 
 }  // namespace
