@@ -69,7 +69,7 @@ class Reader {
     // but its keys.
     if (family_ && !foreign_) {
       for (const HfKey& key : family_->keys)
-        if (key.omitted && !flat_.keys.contains(key.name)) take_default(key);
+        if (key.omitted && !flat_.keys.contains(key.name) && is_needed(key)) take_default(key);
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)
@@ -199,20 +199,25 @@ class Reader {
     return key && key->omitted ? default_value(*key->omitted) : Json();
   }
 
+  /// Whether the setting on which a key depends has one of the values for which it counts.
+  bool is_needed(const HfKey& key) const {
+    if (!key.required) return true;
+    const auto& [path, values] = *key.required;
+    const auto setting =
+        std::find_if(out_.settings.begin(), out_.settings.end(),
+                     [&](const HfSetting& s) { return s.path == cat("model.", path); });
+    return setting != out_.settings.end() &&
+           std::any_of(values.begin(), values.end(),
+                       [&](const Node& value) { return setting->value.same_value(value); });
+  }
+
   /// Keys without a default that config.json must have where another one has a certain value.
   void require_keys() {
     if (!family_) return;
     for (const HfKey& key : family_->keys) {
       if (!key.required || key.omitted || flat_.keys.contains(key.name)) continue;
-      const auto& [path, values] = *key.required;
-      const auto given = set_.find(path);
-      const auto setting =
-          std::find_if(out_.settings.begin(), out_.settings.end(),
-                       [&](const HfSetting& s) { return s.path == cat("model.", path); });
-      if (given == set_.end() || setting == out_.settings.end() ||
-          std::none_of(values.begin(), values.end(),
-                       [&](const Node& value) { return setting->value.same_value(value); }))
-        continue;
+      const auto given = set_.find(key.required->first);
+      if (given == set_.end() || !is_needed(key)) continue;
       const std::string& decides = given->second.path;
       const size_t dot = decides.find('.'), own = key.name.find('.');
       const std::string missing = dot == std::string::npos || own == std::string::npos

@@ -66,9 +66,10 @@ GLM = {
 }
 NO_DROPOUT = {k: v for k, v in DECODER.items() if k != "attention_dropout"}
 # Experts as DeepSeek-V3's, the first block without; and latent attention with parts of all widths.
-ROUTED = dict(
-    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1, num_mtp_layers=0,
+ONE_TOKEN = dict(
+    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1,
 )
+ROUTED = dict(ONE_TOKEN, num_mtp_layers=0)
 LATENT = dict(
     num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
 )
@@ -223,14 +224,14 @@ FAMILIES = {
         "biases, tied": dict(attention_bias=True, tie_word_embeddings=True),
     }),
     "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", ROUTED, {
-        "plain": dict(rms_norm_eps=1e-6),
+        "plain": dict(rms_norm_eps=1e-6, head_dim=8),
         "norms and biases, groups, wide heads": dict(
             use_qk_norm=True, attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=12),
-        "raw weights, no rotation of the rest, two shared experts": dict(
-            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, **ONE_KV),
+        "raw weights, two shared experts": dict(
+            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, head_dim=8, **ONE_KV),
         "all of a head is rotated, one expert": dict(num_experts_per_tok=1, partial_rotary_factor=1.0),
     }),
-    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ROUTED, sliding_window=None), {
+    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ONE_TOKEN, sliding_window=None), {
         "normalized": dict(norm_topk_prob=True, n_shared_experts=1, first_k_dense_replace=1),
         "raw weights, biases, groups, wide heads": dict(
             norm_topk_prob=False, attention_bias=True, n_shared_experts=2, n_group=2, topk_group=1, **WIDE),
@@ -246,12 +247,12 @@ FAMILIES = {
         "equal widths, one expert, tied": dict(
             v_head_dim=10, num_experts_per_tok=1, tie_word_embeddings=True, n_group=2, topk_group=1),
     }),
-    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(
-        {k: v for k, v in ROUTED.items() if k != "num_mtp_layers"}, **LATENT), {
+    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(ONE_TOKEN, **LATENT), {
             "greedy": dict(topk_method="greedy", n_group=1, topk_group=1),
             "groups, no latent of queries": dict(
                 topk_method="group_limited_greedy", n_group=4, topk_group=2, q_lora_rank=None, routed_scaling_factor=1.6),
-            "biases, yarn": dict(topk_method="greedy", attention_bias=True, n_shared_experts=2, **YARN_FULL),
+            "biases, yarn": dict(
+                topk_method="greedy", n_group=1, topk_group=1, attention_bias=True, n_shared_experts=2, **YARN_FULL),
         }),
     "minimax_m2": Family("MiniMaxM2Config", "MiniMaxM2ForCausalLM", dict(
         num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
@@ -265,8 +266,8 @@ FAMILIES = {
         num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
             "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
             "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
-            "windows of all blocks, one expert, tied": dict(
-                layer_types=["sliding_attention"] * 2, num_experts_per_tok=1, tie_word_embeddings=True, **rope()),
+            "windows of all blocks, two experts, tied": dict(
+                layer_types=["sliding_attention"] * 2, num_experts_per_tok=2, tie_word_embeddings=True, **rope()),
         }, no_decay=r"_norm\.weight$|_bias$"),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
