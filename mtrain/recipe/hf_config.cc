@@ -151,7 +151,7 @@ class Reader {
         rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
     if (rule && rule->rule != HfKeyRule::setting)
       apply(*rule, field, key);
-    else if (field && fits(*field, key.value))
+    else if (field && fits(*field, key.value()))
       set(*field, *rule, key, rule->training);
     else if (!ignored(key.path))
       refuse(key, "the model plugin has no equivalent setting");
@@ -194,7 +194,7 @@ class Reader {
 
   /// The value of a key in config.json, or its default; null if there is neither.
   Json value_of(const std::string& name) const {
-    if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value;
+    if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value();
     const HfKey* key = family_ && !foreign_ ? family_->key(name) : nullptr;
     return key && key->omitted ? default_value(*key->omitted) : Json();
   }
@@ -224,7 +224,7 @@ class Reader {
                                       ? key.name
                                       : cat(decides.substr(0, dot), key.name.substr(own));
       if (ignored(missing)) continue;
-      const Json is = given->second.value;
+      const Json is = given->second.value();
       out_.refused.push_back(
           {decides,
            cat(decides, " is ", is.is_string() ? printable(is.get<std::string>(), 80) : shown(is),
@@ -237,7 +237,8 @@ class Reader {
   void refuse_clash(const Key& one, const Key& other) {
     out_.refused.push_back(
         {one.path,
-         cat(one.path, " is ", shown(one.value), ", but ", other.path, " is ", shown(other.value)),
+         cat(one.path, " is ", shown(one.value()), ", but ", other.path, " is ",
+             shown(other.value())),
          cat("remove the wrong one from config.json, or ignore it by model.init_ignore=[", one.path,
              "] or model.init_ignore=[", other.path, "]")});
   }
@@ -313,7 +314,7 @@ class Reader {
   /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
   void set(const FieldSpec& field, const HfKey& rule, const Key& key, bool training) {
     Report none;
-    const Node ours = translated(rule, key.value, field.type);
+    const Node ours = translated(rule, key.value(), field.type);
     const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       if (!ignored(key.path))
@@ -321,7 +322,7 @@ class Reader {
       return;
     }
     auto [there, added] = set_.emplace(field.path, key);
-    if (!added && (there->second.value == key.value || ignored(key.path))) return;
+    if (!added && (there->second.value() == key.value() || ignored(key.path))) return;
     if (!added && !ignored(there->second.path)) return refuse_clash(there->second, key);
     there->second = key;
     const std::string path = cat("model.", field.path);
@@ -333,7 +334,7 @@ class Reader {
     const char* is =
         key.omitted ? " is not in config.json, and its default in transformers is " : " is ";
     out_.refused.push_back(
-        {key.path, cat(key.path, is, shown(key.value), "; ", why),
+        {key.path, cat(key.path, is, shown(key.value()), "; ", why),
          cat(instead, instead.empty() ? "" : ", or ", "ignore it by model.init_ignore=[", key.path,
              "]: the model then computes a different function than the original")});
   }
@@ -343,14 +344,14 @@ class Reader {
     switch (rule.rule) {
       case HfKeyRule::only:
         if (std::none_of(rule.accepted.begin(), rule.accepted.end(),
-                         [&](const Node& value) { return to_json(value) == key.value; }))
+                         [&](const Node& value) { return to_json(value) == key.value(); }))
           refuse(key, cat("the model plugin ", target_.plugin, " computes ", rule.reason, " only"));
         break;
       case HfKeyRule::dropout:
-        if (is_built(field, key.value))
+        if (is_built(field, key.value()))
           set(*field, rule, key, true);
-        else if (!(key.value == 0) && value_of(rule.same_as) != key.value)
-          out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
+        else if (!(key.value() == 0) && value_of(rule.same_as) != key.value())
+          out_.dropouts.push_back(cat(key.path, " ", shown(key.value())));
         break;
       case HfKeyRule::window:
         take_window(rule, field, key);
@@ -372,8 +373,8 @@ class Reader {
   }
 
   void take_layer_types(const HfKey& rule, const FieldSpec* field, const Key& key) {
-    const bool known = key.value.is_array() &&
-                       std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
+    const bool known = key.value().is_array() &&
+                       std::all_of(key.value().begin(), key.value().end(), [](const Json& type) {
                          return type == "full_attention" || type == "sliding_attention";
                        });
     if (!known)
@@ -381,7 +382,7 @@ class Reader {
     const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
     if (!mixed || !is_built(field, 1)) return;
     Json blocks = Json::array();
-    for (const Json& type : key.value) blocks.push_back(type == "sliding_attention" ? 1 : 0);
+    for (const Json& type : key.value()) blocks.push_back(type == "sliding_attention" ? 1 : 0);
     if (!set_blocks(rule, key, std::move(blocks)))
       refuse(key, "the model plugin has one window for all blocks");
   }
@@ -410,18 +411,18 @@ class Reader {
   /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
   /// longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
-    if (layer_types_are("full_attention") || key.value == false) return;
+    if (layer_types_are("full_attention") || key.value() == false) return;
     if (!rule.enabled_by.empty() && value_of(rule.enabled_by) != true) return;
-    const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
-    if (number && is_built(field, key.value)) {
+    const bool number = key.value().is_number_integer() && key.value().get<int64_t>() > 0;
+    if (number && is_built(field, key.value())) {
       set(*field, rule, key, false);
       return take_first_block(rule);
     }
-    if (number && key.value.get<int64_t>() >= target_.seq_length) return;
+    if (number && key.value().get<int64_t>() >= target_.seq_length) return;
     refuse(key,
            cat("the model plugin ", target_.plugin,
                " attends to all earlier tokens, and model.seq_length is ", target_.seq_length),
-           number ? cat("set model.seq_length=", key.value.get<int64_t>(), " or less") : "");
+           number ? cat("set model.seq_length=", key.value().get<int64_t>(), " or less") : "");
   }
 
   const Json& config_;
