@@ -39,6 +39,10 @@ def rope(kind="default", theta=10000.0, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
 
 
+def without(sizes, *names):
+    return {name: value for name, value in sizes.items() if name not in names}
+
+
 # Original lengths shorter than the batch's 32 tokens, so that scaling has an effect on every frequency.
 LLAMA3 = rope("llama3", 5000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 LINEAR = rope("linear", 5000.0, factor=2.5)
@@ -53,6 +57,7 @@ FACTORS = dict(short_factor=[1.0, 1.1, 1.3, 1.4, 1.7], long_factor=[1.2, 1.9, 2.
 LONGROPE = rope("longrope", 5000.0, factor=2.5, original_max_position_embeddings=16, **FACTORS)
 SHORTROPE = rope("longrope", 5000.0, attention_factor=1.2, original_max_position_embeddings=64, factor=1.0, **FACTORS)
 
+HALF = dict(partial_rotary_factor=0.5)
 WIDE = dict(head_dim=10)  # wider than hidden_size / heads
 ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
 
@@ -100,6 +105,45 @@ FAMILIES = {
         "all kv heads, biases": dict(attention_bias=True, **ALL_KV),
         "windows of the last blocks": dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
     }),
+    "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "one after the other, all of a head is rotated": dict(
+            use_parallel_residual=False, **rope(theta=5000.0, partial_rotary_factor=1.0)),
+        "no biases of attention, tied, tanh": dict(attention_bias=False, tie_word_embeddings=True, hidden_act="gelu_fast"),
+        "one after the other, half of a head is rotated, relu": dict(
+            use_parallel_residual=False, hidden_act="relu", **rope("linear", factor=2.5, partial_rotary_factor=0.5)),
+    }, sizes=without(DECODER, "num_key_value_heads")),
+    "phi": Family("PhiConfig", "PhiForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "norms of heads, one kv head": dict(qk_layernorm=True, **ONE_KV, **rope(theta=5000.0, partial_rotary_factor=0.25)),
+        "tied, all kv heads, exact gelu": dict(tie_word_embeddings=True, hidden_act="gelu", **ALL_KV),
+        "norms of heads, tied, yarn": dict(qk_layernorm=True, tie_word_embeddings=True, **YARN, **HALF),
+    }),
+    "stablelm": Family("StableLmConfig", "StableLmForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "biases, norms of heads": dict(use_qkv_bias=True, qk_layernorm=True),
+        "parallel, one kv head, tied": dict(use_parallel_residual=True, tie_word_embeddings=True, **ONE_KV),
+        "parallel, norms of heads, all kv heads": dict(
+            use_parallel_residual=True, qk_layernorm=True, **ALL_KV, **rope(theta=5000.0, partial_rotary_factor=0.5)),
+    }),
+    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", {}, {
+        "plain": dict(norm_epsilon=1e-3),
+        "untied, window, one kv head": dict(tie_word_embeddings=False, sliding_window=7, **ONE_KV),
+        "exact gelu, all kv heads, yarn": dict(hidden_act="gelu", **ALL_KV, **YARN),
+    }),
+    "nemotron": Family("NemotronConfig", "NemotronForCausalLM", {}, {
+        "plain": dict(head_dim=8, norm_eps=1e-3),
+        "biases, wide heads, one kv head": dict(
+            attention_bias=True, mlp_bias=True, **ONE_KV, head_dim=12, **rope(theta=5000.0, partial_rotary_factor=1.0)),
+        "biases of the MLP, gelu, tied": dict(mlp_bias=True, hidden_act="gelu", tie_word_embeddings=True, head_dim=8, **ALL_KV),
+        "biases of attention, relu": dict(attention_bias=True, hidden_act="relu", head_dim=8),
+    }, std=0.15),  # norms have a factor of 2 here, and squares enlarge what they multiply
+    "persimmon": Family("PersimmonConfig", "PersimmonForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "no norms of heads, tied": dict(qk_layernorm=False, tie_word_embeddings=True),
+        "gelu_new, a quarter of a head is rotated": dict(
+            hidden_act="gelu_new", **rope(theta=5000.0, partial_rotary_factor=0.25)),
+    }, sizes=without(DECODER, "num_key_value_heads")),
     "mixtral": Family(
         "MixtralConfig", "MixtralForCausalLM", dict(num_local_experts=5, router_aux_loss_coef=0.0), {
             "plain": dict(rms_norm_eps=1e-6),
