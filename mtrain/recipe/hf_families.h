@@ -93,6 +93,7 @@ struct HfTensorRule {
   bool interleave = false;  // of several parameters: row 0 of each, then row 1 of each …
   bool stacked = false;     // of experts: one tensor with all of them, [experts, rows, columns]
   bool vocabulary = false;  // a row for each id: export leaves out padding
+  bool vector = false;      // of one row: the file's tensor has one dimension
   bool buffer = false;      // state without a gradient (nn/state_buffer.h), always written as fp32
   HfConditions when;
   std::string blocks;  // the name of a set of blocks; empty: all

@@ -344,7 +344,7 @@ class FamilyReader {
       rule.parameters = {text(entry.value)};
     } else {
       allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
-                          "rows", "when", "blocks", "buffer"});
+                          "rows", "when", "blocks", "buffer", "vector"});
       for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
     }
     check_tensor(rule);
@@ -360,6 +360,7 @@ class FamilyReader {
     if (word == "transpose") rule.transpose = flag(value);
     if (word == "interleave") rule.interleave = flag(value);
     if (word == "stacked") rule.stacked = flag(value);
+    if (word == "vector") rule.vector = flag(value);
     if (word == "buffer") rule.buffer = flag(value);
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {

@@ -69,6 +69,8 @@ LATENT = dict(
     num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
 )
 
+ROBERTA = {"plain": {}, "one segment, large epsilon": dict(type_vocab_size=1, layer_norm_eps=1e-5)}
+
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
         "plain": dict(tie_word_embeddings=False, rms_norm_eps=1e-5),
@@ -226,9 +228,29 @@ FAMILIES = {
         },
         sizes=dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0,
                    initializer_range=0.08)),
+    "opt": Family("OPTConfig", "OPTForCausalLM", dict(dropout=0.0, ffn_dim=44, pad_token_id=1), {
+        "plain": {},
+        "gelu, untied": dict(activation_function="gelu", tie_word_embeddings=False),
+    }, sizes=without(DECODER, "num_key_value_heads", "intermediate_size", "initializer_range")),
+    "gpt_bigcode": Family(
+        "GPTBigCodeConfig", "GPTBigCodeForCausalLM", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0), {
+            "one kv head": dict(layer_norm_epsilon=1e-3),
+            "all kv heads, narrow MLP, gelu": dict(multi_query=False, n_inner=20, activation_function="gelu"),
+            "untied": dict(tie_word_embeddings=False),
+        },
+        sizes=dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0,
+                   initializer_range=0.08)),
     "bert": Family("BertConfig", "BertForMaskedLM", {}, {
         "plain": {},
         "gelu_new, one segment": dict(hidden_act="gelu_new", type_vocab_size=1, layer_norm_eps=1e-5),
         # Not untied: transformers then has two biases of the head, of which one has no effect. mtrain refuses a folder where they differ.
     }, sizes=ENCODER, task="masked"),
+    "roberta": Family("RobertaConfig", "RobertaForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "camembert": Family("CamembertConfig", "CamembertForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "distilbert": Family("DistilBertConfig", "DistilBertForMaskedLM", {}, {
+        "plain": {},
+        "gelu_new, untied": dict(activation="gelu_new", tie_word_embeddings=False),
+    }, sizes=dict(vocab_size=VOCAB, dim=24, hidden_dim=44, n_layers=2, n_heads=4, max_position_embeddings=64, dropout=0.0,
+                  attention_dropout=0.0, initializer_range=0.08, pad_token_id=0), task="masked"),
 }
