@@ -50,13 +50,14 @@ struct BertConfig {
         .resume(impossible)
         .fact(Fact::ffn_hidden_size)
         .renamed_from({"intermediate_size"});
-    f("max_positions", max_positions, "rows of the position embedding; 0: seq_length + position_offset")
+    f("max_positions", max_positions, "positions of the position embedding; 0: seq_length")
         .min(0)
         .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
     f("position_offset", position_offset,
-      "row of the position embedding for the first token of a sequence (RoBERTa: 2)")
+      "rows of the position embedding before that of the first position, which are not used "
+      "(RoBERTa: 2)")
         .min(0)
         .max(kLargestDimension)
         .resume(impossible);
@@ -129,8 +130,8 @@ struct Block {
 struct Input {
   Input(const BertConfig& c, const Scope& s, const Dim& vocab)
       : tokens(s / "embed", vocab, c.embed(), c.std()),
-        positions(s / "positions", Dim{"positions", c.max_positions}, c.embed(), c.std(),
-                  c.position_offset),
+        positions(s / "positions", Dim{"positions", c.max_positions + c.position_offset}, c.embed(),
+                  c.std(), c.position_offset),
         segments(c.segments > 0
                      ? std::optional<Embedding>(std::in_place, s / "segments",
                                                 Dim{"segments", c.segments}, c.embed(), c.std())
@@ -170,8 +171,7 @@ struct Head {
 class Bert final : public Model {
  public:
   Bert(const BertConfig& given, ModelContext& context) : config_(given), context_(context) {
-    if (config_.max_positions == 0)
-      config_.max_positions = context.max_positions + config_.position_offset;
+    if (config_.max_positions == 0) config_.max_positions = context.max_positions;
     const BertConfig& c = config_;
     const Scope& s = context.scope;
     check();
@@ -211,13 +211,9 @@ class Bert final : public Model {
 
  private:
   void check() const {
-    const int64_t needed = context_.max_positions + config_.position_offset;
-    MT_USER_CHECK(config_.max_positions >= needed, ErrorClass::config,
+    MT_USER_CHECK(config_.max_positions >= context_.max_positions, ErrorClass::config,
                   cat("model.max_positions (", config_.max_positions,
-                      ") is below model.seq_length (", context_.max_positions, ")",
-                      config_.position_offset > 0
-                          ? cat(" + model.position_offset (", config_.position_offset, ")")
-                          : ""),
+                      ") is below model.seq_length (", context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
     MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
                   "model.recompute_modules names layernorm, but model.type=bert adds the results "
