@@ -69,7 +69,7 @@ class Reader {
     // but its keys.
     if (family_ && !foreign_) {
       for (const HfKey& key : family_->keys)
-        if (key.omitted && !flat_.keys.contains(key.name)) take_default(key);
+        if (key.omitted && !flat_.keys.contains(key.name) && is_needed(key)) take_default(key);
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)
@@ -151,7 +151,7 @@ class Reader {
         rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
     if (rule && rule->rule != HfKeyRule::setting)
       apply(*rule, field, key);
-    else if (field && fits(*field, key.value))
+    else if (field && fits(*field, key.value()))
       set(*field, *rule, key, rule->training);
     else if (!ignored(key.path))
       refuse(key, "the model plugin has no equivalent setting");
@@ -194,9 +194,21 @@ class Reader {
 
   /// The value of a key in config.json, or its default; null if there is neither.
   Json value_of(const std::string& name) const {
-    if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value;
+    if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value();
     const HfKey* key = family_ && !foreign_ ? family_->key(name) : nullptr;
     return key && key->omitted ? default_value(*key->omitted) : Json();
+  }
+
+  /// Whether the setting on which a key depends has one of the values for which it counts.
+  bool is_needed(const HfKey& key) const {
+    if (!key.required) return true;
+    const auto& [path, values] = *key.required;
+    const auto setting =
+        std::find_if(out_.settings.begin(), out_.settings.end(),
+                     [&](const HfSetting& s) { return s.path == cat("model.", path); });
+    return setting != out_.settings.end() &&
+           std::any_of(values.begin(), values.end(),
+                       [&](const Node& value) { return setting->value.same_value(value); });
   }
 
   /// Keys without a default that config.json must have where another one has a certain value.
@@ -204,22 +216,15 @@ class Reader {
     if (!family_) return;
     for (const HfKey& key : family_->keys) {
       if (!key.required || key.omitted || flat_.keys.contains(key.name)) continue;
-      const auto& [path, values] = *key.required;
-      const auto given = set_.find(path);
-      const auto setting =
-          std::find_if(out_.settings.begin(), out_.settings.end(),
-                       [&](const HfSetting& s) { return s.path == cat("model.", path); });
-      if (given == set_.end() || setting == out_.settings.end() ||
-          std::none_of(values.begin(), values.end(),
-                       [&](const Node& value) { return setting->value.same_value(value); }))
-        continue;
+      const auto given = set_.find(key.required->first);
+      if (given == set_.end() || !is_needed(key)) continue;
       const std::string& decides = given->second.path;
       const size_t dot = decides.find('.'), own = key.name.find('.');
       const std::string missing = dot == std::string::npos || own == std::string::npos
                                       ? key.name
                                       : cat(decides.substr(0, dot), key.name.substr(own));
       if (ignored(missing)) continue;
-      const Json is = given->second.value;
+      const Json is = given->second.value();
       out_.refused.push_back(
           {decides,
            cat(decides, " is ", is.is_string() ? printable(is.get<std::string>(), 80) : shown(is),
@@ -232,7 +237,8 @@ class Reader {
   void refuse_clash(const Key& one, const Key& other) {
     out_.refused.push_back(
         {one.path,
-         cat(one.path, " is ", shown(one.value), ", but ", other.path, " is ", shown(other.value)),
+         cat(one.path, " is ", shown(one.value()), ", but ", other.path, " is ",
+             shown(other.value())),
          cat("remove the wrong one from config.json, or ignore it by model.init_ignore=[", one.path,
              "] or model.init_ignore=[", other.path, "]")});
   }
@@ -310,7 +316,7 @@ class Reader {
   /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
   void set(const FieldSpec& field, const HfKey& rule, const Key& key, bool training) {
     Report none;
-    const Node ours = translated(rule, key.value, field.type);
+    const Node ours = translated(rule, key.value(), field.type);
     const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       if (!ignored(key.path))
@@ -318,7 +324,7 @@ class Reader {
       return;
     }
     auto [there, added] = set_.emplace(field.path, key);
-    if (!added && (there->second.value == key.value || ignored(key.path))) return;
+    if (!added && (there->second.value() == key.value() || ignored(key.path))) return;
     if (!added && !ignored(there->second.path)) return refuse_clash(there->second, key);
     there->second = key;
     const std::string path = cat("model.", field.path);
@@ -330,7 +336,7 @@ class Reader {
     const char* is =
         key.omitted ? " is not in config.json, and its default in transformers is " : " is ";
     out_.refused.push_back(
-        {key.path, cat(key.path, is, shown(key.value), "; ", why),
+        {key.path, cat(key.path, is, shown(key.value()), "; ", why),
          cat(instead, instead.empty() ? "" : ", or ", "ignore it by model.init_ignore=[", key.path,
              "]: the model then computes a different function than the original")});
   }
@@ -340,14 +346,14 @@ class Reader {
     switch (rule.rule) {
       case HfKeyRule::only:
         if (std::none_of(rule.accepted.begin(), rule.accepted.end(),
-                         [&](const Node& value) { return to_json(value) == key.value; }))
+                         [&](const Node& value) { return to_json(value) == key.value(); }))
           refuse(key, cat("the model plugin ", target_.plugin, " computes ", rule.reason, " only"));
         break;
       case HfKeyRule::dropout:
-        if (is_built(field, key.value))
+        if (is_built(field, key.value()))
           set(*field, rule, key, true);
-        else if (!(key.value == 0) && value_of(rule.same_as) != key.value)
-          out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
+        else if (!(key.value() == 0) && value_of(rule.same_as) != key.value())
+          out_.dropouts.push_back(cat(key.path, " ", shown(key.value())));
         break;
       case HfKeyRule::window:
         take_window(rule, field, key);
@@ -369,8 +375,8 @@ class Reader {
   }
 
   void take_layer_types(const HfKey& rule, const FieldSpec* field, const Key& key) {
-    const bool known = key.value.is_array() &&
-                       std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
+    const bool known = key.value().is_array() &&
+                       std::all_of(key.value().begin(), key.value().end(), [](const Json& type) {
                          return type == "full_attention" || type == "sliding_attention";
                        });
     if (!known)
@@ -378,7 +384,7 @@ class Reader {
     const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
     if (!mixed || !is_built(field, 1)) return;
     Json blocks = Json::array();
-    for (const Json& type : key.value) blocks.push_back(type == "sliding_attention" ? 1 : 0);
+    for (const Json& type : key.value()) blocks.push_back(type == "sliding_attention" ? 1 : 0);
     if (!set_blocks(rule, key, std::move(blocks)))
       refuse(key, "the model plugin has one window for all blocks");
   }
@@ -407,18 +413,18 @@ class Reader {
   /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
   /// longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
-    if (layer_types_are("full_attention") || key.value == false) return;
+    if (layer_types_are("full_attention") || key.value() == false) return;
     if (!rule.enabled_by.empty() && value_of(rule.enabled_by) != true) return;
-    const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
-    if (number && is_built(field, key.value)) {
+    const bool number = key.value().is_number_integer() && key.value().get<int64_t>() > 0;
+    if (number && is_built(field, key.value())) {
       set(*field, rule, key, false);
       return take_first_block(rule);
     }
-    if (number && key.value.get<int64_t>() >= target_.seq_length) return;
+    if (number && key.value().get<int64_t>() >= target_.seq_length) return;
     refuse(key,
            cat("the model plugin ", target_.plugin,
                " attends to all earlier tokens, and model.seq_length is ", target_.seq_length),
-           number ? cat("set model.seq_length=", key.value.get<int64_t>(), " or less") : "");
+           number ? cat("set model.seq_length=", key.value().get<int64_t>(), " or less") : "");
   }
 
   const Json& config_;

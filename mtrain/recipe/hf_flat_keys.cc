@@ -1,10 +1,15 @@
 #include "mtrain/recipe/hf_flat_keys.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "mtrain/base/text.h"
 
 namespace mtrain::hf {
+
+Key::Key(std::string at, const Json& value, bool is_omitted)
+    : path(std::move(at)), json(std::make_shared<const Json>(value)), omitted(is_omitted) {}
+
 namespace {
 
 /// The family's name of a key: that of its rule, which may have further names.
@@ -29,7 +34,7 @@ FlatKeys flatten(const Json& config, const HfFamily* family,
     const std::string name = name_of(family, key_name);
     flat.names.emplace(key.path, name);
     auto [there, added] = flat.keys.emplace(name, key);
-    if (added || there->second.value == key.value) return;
+    if (added || there->second.value() == key.value()) return;
     auto is_ignored = [&](const Key& k) {
       return std::find(ignored.begin(), ignored.end(), k.path) != ignored.end();
     };

@@ -2,7 +2,7 @@
 // Values; stateless functions.
 #pragma once
 #include <map>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,8 +15,10 @@ namespace mtrain::hf {
 
 /// A key of config.json.
 struct Key {
+  Key(std::string path, const Json& value, bool omitted = false);
+  const Json& value() const { return *json; }
   std::string path;  // the path in config.json: "rope_scaling.factor"
-  Json value;
+  std::shared_ptr<const Json> json;
   bool omitted = false;  // not in config.json: the value is the config class's default
 };
 

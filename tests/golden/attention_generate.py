@@ -4,14 +4,14 @@
     python3 attention_generate.py OUTPUT_DIR
 
 Files as for llama_tiny; sets of these names in OUTPUT_DIR are replaced. Heads are wider than hidden_size / heads. Models
-of transformers, whose config.json is that of the family, and config.llama.json the same model in mtrain's settings:
+of transformers:
   qwen2_tiny    biases of queries, keys and values; one key/value head
   qwen3_tiny    RMSNorm of each query and key head; as many key/value heads as query heads
   smollm3_tiny  the second block has no rotary positions
-Llama with parts of other families, described by mtrain's settings in config.json:
+Llama with parts of other families, as the families of the same names in families/ describe it:
   olmo2_attention_tiny  attention of OLMo 2: RMSNorm over all heads of a token, biases of all four projections
   attention_parts_tiny  Cohere's norm of each head with weights of its own; queries, keys and values limited as in OLMoE
-                        (after the norm); Qwen3-Next's gate of the output, in the rows of q_proj
+                        (after the norm); AFMoE's gate of the output, a projection of the block's input
 """
 
 import argparse
@@ -34,16 +34,17 @@ BASE = dict(
     initializer_range=0.08, bos_token_id=1, eos_token_id=2, pad_token_id=0,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
-OURS = dict(
-    model_type="llama", hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=HEADS, head_dim=DIM,
-    vocab_size=48, max_position_embeddings=32, rms_norm_eps=1e-5, tie_word_embeddings=False, rope_theta=10000.0,
-)
 ROWS, LENGTH = 2, 17
 
 
-def put_config(directory, name, settings):
-    with open(os.path.join(directory, name), "w") as f:
-        json.dump({**OURS, **settings}, f, indent=1)
+def rename_family(directory, family):
+    path = os.path.join(directory, "config.json")
+    with open(path) as f:
+        config = json.load(f)
+    config["model_type"] = family
+    del config["architectures"]
+    with open(path, "w") as f:
+        json.dump(config, f, indent=1)
         f.write("\n")
 
 
@@ -56,14 +57,13 @@ def with_parts(model):
     """Cohere's norms, limits and a gate, by hooks around the projections of Llama's attention."""
     for layer in model.model.layers:
         attn, groups, gates = layer.self_attn, model.config.num_key_value_heads, []
-        attn.q_proj = torch.nn.Linear(model.config.hidden_size, HEADS * 2 * DIM, bias=False)
+        attn.gate_proj = torch.nn.Linear(model.config.hidden_size, HEADS * DIM, bias=False)
         attn.q_norm = CohereLayerNorm((HEADS, DIM), eps=model.config.rms_norm_eps)
         attn.k_norm = CohereLayerNorm((groups, DIM), eps=model.config.rms_norm_eps)
 
-        def queries(_, __, out, attn=attn, gates=gates):
-            query, gate = out.view(*out.shape[:-1], HEADS, 2 * DIM).chunk(2, dim=-1)
-            gates[:] = [gate.flatten(-2)]
-            return attn.q_norm(query).flatten(-2).clamp(-CLIP, CLIP)
+        def queries(_, args, out, attn=attn, gates=gates):
+            gates[:] = [attn.gate_proj(args[0])]
+            return attn.q_norm(out.view(*out.shape[:-1], HEADS, DIM)).flatten(-2).clamp(-CLIP, CLIP)
 
         def keys(_, __, out, attn=attn, groups=groups):
             return attn.k_norm(out.view(*out.shape[:-1], groups, DIM)).flatten(-2).clamp(-CLIP, CLIP)
@@ -75,19 +75,13 @@ def with_parts(model):
 
 
 SETS = {
-    # name: (config class, model class, kv heads, further config, change, mtrain's settings, seeds of weights and batch)
-    "qwen2_tiny": (Qwen2Config, Qwen2ForCausalLM, 1, {}, None, {"attention.qkv_bias": True}, 501, 601),
-    "qwen3_tiny": (Qwen3Config, Qwen3ForCausalLM, HEADS, {"attention_bias": False}, None,
-                   {"attention.qk_norm": True}, 502, 602),
+    # name: (config class, model class, kv heads, further config, change, seeds of weights and batch)
+    "qwen2_tiny": (Qwen2Config, Qwen2ForCausalLM, 1, {}, None, 501, 601),
+    "qwen3_tiny": (Qwen3Config, Qwen3ForCausalLM, HEADS, {"attention_bias": False}, None, 502, 602),
     "smollm3_tiny": (SmolLM3Config, SmolLM3ForCausalLM, 2, {"no_rope_layers": [1, 0], "use_sliding_window": False}, None,
-                     {"attention.no_rope_interval": 2}, 503, 603),
-    "olmo2_attention_tiny": (LlamaConfig, LlamaForCausalLM, 2, {"attention_bias": True}, with_olmo2_attention,
-                             {"attention.bias": True, "attention.qk_norm": True,
-                              "attention.qk_norm_scope": "all_heads"}, 504, 604),
-    "attention_parts_tiny": (LlamaConfig, LlamaForCausalLM, 2, {}, with_parts,
-                             {"attention.qk_norm": True, "attention.qk_norm_scope": "own_head",
-                              "attention.qk_norm_kind": "layer_no_bias", "attention.clip_qkv": CLIP,
-                              "attention.output_gate": True}, 505, 605),
+                     503, 603),
+    "olmo2_attention_tiny": (LlamaConfig, LlamaForCausalLM, 2, {"attention_bias": True}, with_olmo2_attention, 504, 604),
+    "attention_parts_tiny": (LlamaConfig, LlamaForCausalLM, 2, {}, with_parts, 505, 605),
 }
 
 
@@ -105,7 +99,7 @@ def main():
     parser.add_argument("output_dir")
     args = parser.parse_args()
     common.setup()
-    for name, (make_config, make_model, groups, further, change, settings, seed, batch_seed) in SETS.items():
+    for name, (make_config, make_model, groups, further, change, seed, batch_seed) in SETS.items():
         config = make_config(**BASE, num_key_value_heads=groups, **further)
         model = make_model._from_config(config, attn_implementation="eager")
         if change:
@@ -119,10 +113,9 @@ def main():
         result = common.run(dict(model.named_parameters()), lambda ids: model(ids, use_cache=False).logits, batch)
         common.save_expected(directory, batch, result)
         if change:
-            put_config(directory, "config.json", {"num_key_value_heads": groups, **settings})
+            rename_family(directory, name.removesuffix("_tiny"))
         else:
             common.check_reload(make_model, directory, result)
-            put_config(directory, "config.llama.json", {"num_key_value_heads": groups, **settings})
 
 
 if __name__ == "__main__":

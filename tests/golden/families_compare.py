@@ -28,7 +28,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 
@@ -384,7 +383,7 @@ def run_variant(args, family, kwargs, seed, scratch):
 
 
 def run_family(args, model_type):
-    family, reports, begin = FAMILIES[model_type], {}, time.time()
+    family, reports = FAMILIES[model_type], {}
     for i, (name, kwargs) in enumerate(family.variants.items()):
         if args.variant and args.variant not in name:
             continue
@@ -401,7 +400,6 @@ def run_family(args, model_type):
             print("      " + fault.replace("\n", "\n      "), flush=True)
         if len(report.faults) > args.faults:
             print(f"      and {len(report.faults) - args.faults} more (--faults N)", flush=True)
-    print(f"      {model_type}: {time.time() - begin:.1f} s", flush=True)
     return reports
 
 

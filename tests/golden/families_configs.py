@@ -61,10 +61,20 @@ HALF = dict(partial_rotary_factor=0.5)
 WIDE = dict(head_dim=10)  # wider than hidden_size / heads
 ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
 
+PHI_FACTORS = dict(short_factor=[1.0, 1.2, 1.5], long_factor=[1.3, 2.1, 3.5])  # of heads of 6
+PHI_LONG = rope("longrope", 5000.0, **PHI_FACTORS)
+GLM = {
+    "plain": dict(rms_norm_eps=1e-5),
+    "no biases, tied, one kv head": dict(attention_bias=False, tie_word_embeddings=True, **ONE_KV),
+    "rotary positions of a third, all kv heads": dict(**rope(theta=500.0, partial_rotary_factor=0.34), **ALL_KV),
+    "linear": dict(**rope("linear", 5000.0, factor=2.5, partial_rotary_factor=0.5)),
+}
+NO_DROPOUT = {k: v for k, v in DECODER.items() if k != "attention_dropout"}
 # Experts as DeepSeek-V3's, the first block without; and latent attention with parts of all widths.
-ROUTED = dict(
-    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1, num_mtp_layers=0,
+ONE_TOKEN = dict(
+    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1,
 )
+ROUTED = dict(ONE_TOKEN, num_mtp_layers=0)
 LATENT = dict(
     num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
 )
@@ -106,6 +116,75 @@ FAMILIES = {
         "tied, one kv head, yarn": dict(tie_word_embeddings=True, **ONE_KV, **YARN),
         "all kv heads, biases": dict(attention_bias=True, **ALL_KV),
         "windows of the last blocks": dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+    }),
+    "gemma": Family("GemmaConfig", "GemmaForCausalLM", WIDE, {
+        "plain": dict(rms_norm_eps=1e-5),
+        "untied, one kv head, llama3": dict(tie_word_embeddings=False, **ONE_KV, **LLAMA3),
+        "biases of attention, all kv heads": dict(attention_bias=True, **ALL_KV),
+        "yarn": YARN,
+    }),
+    "phi3": Family("Phi3Config", "Phi3ForCausalLM", dict(original_max_position_embeddings=64), {
+        "plain": dict(rms_norm_eps=1e-6),
+        "window, tied, one kv head": dict(sliding_window=7, tie_word_embeddings=True, **ONE_KV),
+        "rotary positions of two thirds, all kv heads": dict(**rope(theta=500.0, partial_rotary_factor=0.67), **ALL_KV),
+        "longrope, long": dict(**PHI_LONG, original_max_position_embeddings=16, max_position_embeddings=40, documents=False),
+        "longrope, short": dict(**rope("longrope", 5000.0, attention_factor=1.2, **PHI_FACTORS)),
+    }),
+    "olmo": Family("OlmoConfig", "OlmoForCausalLM", {}, {
+        "plain": {},
+        "limits, tied, one kv head": dict(clip_qkv=0.6, tie_word_embeddings=True, **ONE_KV, **rope(theta=500.0)),
+        "limits, biases of attention, all kv heads, linear": dict(clip_qkv=0.4, attention_bias=True, **ALL_KV, **LINEAR),
+    }),
+    "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", {}, {
+        "plain": dict(rms_norm_eps=1e-6),
+        "tied, one kv head, yarn": dict(tie_word_embeddings=True, **ONE_KV, **YARN),
+        "biases of attention, all kv heads, llama3": dict(attention_bias=True, **ALL_KV, **LLAMA3),
+    }),
+    "glm": Family("GlmConfig", "GlmForCausalLM", dict(head_dim=12), GLM),
+    "glm4": Family("Glm4Config", "Glm4ForCausalLM", dict(head_dim=12), GLM),
+    "cohere": Family("CohereConfig", "CohereForCausalLM", {}, {
+        "plain": dict(layer_norm_eps=1e-6),
+        "untied, one kv head, another logit scale": dict(tie_word_embeddings=False, logit_scale=0.3, **ONE_KV),
+        "norms of queries and keys": dict(use_qk_norm=True, logit_scale=1.5),
+        "norms of queries and keys, biases, all kv heads, linear": dict(use_qk_norm=True, attention_bias=True, **ALL_KV, **LINEAR),
+    }),
+    "ministral": Family("MinistralConfig", "MinistralForCausalLM", dict(num_hidden_layers=3, head_dim=10), {
+        "windows of all blocks": dict(sliding_window=7),
+        "windows of some blocks": dict(sliding_window=6, layer_types=["full_attention", "sliding_attention", "full_attention"]),
+        "no window, tied, one kv head": dict(layer_types=["full_attention"] * 3, tie_word_embeddings=True, **ONE_KV),
+        "all kv heads, yarn": dict(sliding_window=8, **ALL_KV, **YARN),
+    }),
+    "seed_oss": Family("SeedOssConfig", "SeedOssForCausalLM", dict(residual_dropout=0.0, head_dim=10), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "no biases, tied, one kv head": dict(attention_bias=False, tie_word_embeddings=True, **ONE_KV),
+        "all biases, all kv heads, yarn": dict(attention_out_bias=True, mlp_bias=True, **ALL_KV, **YARN),
+        "biases of the output alone": dict(attention_bias=False, attention_out_bias=True),
+    }),
+    "arcee": Family("ArceeConfig", "ArceeForCausalLM", {}, {
+        "plain": dict(rms_norm_eps=1e-6),
+        "tied, wide heads, one kv head, yarn": dict(tie_word_embeddings=True, **WIDE, **ONE_KV, **YARN),
+        "biases, all kv heads": dict(attention_bias=True, mlp_bias=True, **ALL_KV),
+    }),
+    "helium": Family("HeliumConfig", "HeliumForCausalLM", dict(head_dim=6), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "tied, one kv head": dict(tie_word_embeddings=True, **ONE_KV),
+        "biases, all kv heads, linear": dict(attention_bias=True, mlp_bias=True, **ALL_KV, **LINEAR),
+    }),
+    "ernie4_5": Family("Ernie4_5Config", "Ernie4_5ForCausalLM", dict(head_dim=10), {
+        "plain": dict(rms_norm_eps=1e-6),
+        "untied, one kv head, linear": dict(tie_word_embeddings=False, **ONE_KV, **LINEAR),
+        "all kv heads": ALL_KV,
+    }, sizes=NO_DROPOUT),
+    "jais2": Family("Jais2Config", "Jais2ForCausalLM", {}, {
+        "plain": dict(layer_norm_eps=1e-4),
+        "no biases, tied, wide heads, one kv head": dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True, **WIDE, **ONE_KV),
+        "biases of attention, all kv heads, yarn": dict(mlp_bias=False, **ALL_KV, **YARN),
+    }),
+    "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", dict(num_hidden_layers=4), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "other blocks, untied, one kv head": dict(no_rope_layers=[0, 1, 1, 0], tie_word_embeddings=False, **ONE_KV),
+        "biases, all kv heads, yarn": dict(attention_bias=True, mlp_bias=True, no_rope_layer_interval=2, **ALL_KV, **YARN),
+        "windows of blocks without positions": dict(use_sliding_window=True, sliding_window=6, no_rope_layer_interval=3),
     }),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
         "plain": dict(layer_norm_eps=1e-3),
@@ -174,14 +253,14 @@ FAMILIES = {
         "biases, tied": dict(attention_bias=True, tie_word_embeddings=True),
     }),
     "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", ROUTED, {
-        "plain": dict(rms_norm_eps=1e-6),
+        "plain": dict(rms_norm_eps=1e-6, head_dim=8),
         "norms and biases, groups, wide heads": dict(
             use_qk_norm=True, attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=12),
-        "raw weights, no rotation of the rest, two shared experts": dict(
-            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, **ONE_KV),
+        "raw weights, two shared experts": dict(
+            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, head_dim=8, **ONE_KV),
         "all of a head is rotated, one expert": dict(num_experts_per_tok=1, partial_rotary_factor=1.0),
     }),
-    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ROUTED, sliding_window=None), {
+    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ONE_TOKEN, sliding_window=None), {
         "normalized": dict(norm_topk_prob=True, n_shared_experts=1, first_k_dense_replace=1),
         "raw weights, biases, groups, wide heads": dict(
             norm_topk_prob=False, attention_bias=True, n_shared_experts=2, n_group=2, topk_group=1, **WIDE),
@@ -197,12 +276,12 @@ FAMILIES = {
         "equal widths, one expert, tied": dict(
             v_head_dim=10, num_experts_per_tok=1, tie_word_embeddings=True, n_group=2, topk_group=1),
     }),
-    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(
-        {k: v for k, v in ROUTED.items() if k != "num_mtp_layers"}, **LATENT), {
+    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(ONE_TOKEN, **LATENT), {
             "greedy": dict(topk_method="greedy", n_group=1, topk_group=1),
             "groups, no latent of queries": dict(
                 topk_method="group_limited_greedy", n_group=4, topk_group=2, q_lora_rank=None, routed_scaling_factor=1.6),
-            "biases, yarn": dict(topk_method="greedy", attention_bias=True, n_shared_experts=2, **YARN_FULL),
+            "biases, yarn": dict(
+                topk_method="greedy", n_group=1, topk_group=1, attention_bias=True, n_shared_experts=2, **YARN_FULL),
         }),
     "minimax_m2": Family("MiniMaxM2Config", "MiniMaxM2ForCausalLM", dict(
         num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
@@ -216,8 +295,8 @@ FAMILIES = {
         num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
             "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
             "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
-            "windows of all blocks, one expert, tied": dict(
-                layer_types=["sliding_attention"] * 2, num_experts_per_tok=1, tie_word_embeddings=True, **rope()),
+            "windows of all blocks, two experts, tied": dict(
+                layer_types=["sliding_attention"] * 2, num_experts_per_tok=2, tie_word_embeddings=True, **rope()),
         }, no_decay=r"_norm\.weight$|_bias$"),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {

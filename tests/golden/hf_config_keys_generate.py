@@ -12,7 +12,11 @@ import sys
 
 import transformers
 
-CLASSES = ["LlamaConfig", "MistralConfig", "MixtralConfig", "GPT2Config", "BertConfig"]
+CLASSES = [
+    "LlamaConfig", "MistralConfig", "MixtralConfig", "GPT2Config", "BertConfig", "ArceeConfig", "CohereConfig", "Ernie4_5Config",
+    "GemmaConfig", "Glm4Config", "GlmConfig", "HeliumConfig", "Jais2Config", "MinistralConfig", "NemotronConfig",
+    "Olmo2Config", "OlmoConfig", "Phi3Config", "PhiConfig", "SeedOssConfig", "Starcoder2Config",
+]
 
 
 def keys_of(config_class):

@@ -4,13 +4,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/recipe.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/train/hf_import.h"
+#include "roots.h"
 
 namespace mtrain::golden {
 namespace {
@@ -73,7 +73,9 @@ std::string backend_under_test() {
 }
 
 Subject::Subject(const fs::path& folder, SubjectOptions options) {
-  PluginHost plugins = testing::built_plugins();
+  // families/ describes models that are only in this folder.
+  PluginHost plugins({testing::source_root() / "tests/golden/families",
+                      testing::build_root() / "lib/mtrain/plugins"});
   backend_ = make_backend(plugins);
   ctx_ = std::make_unique<ExecutionContext>(*backend_);
   HfDir source(folder);

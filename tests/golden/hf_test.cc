@@ -29,11 +29,6 @@ struct Set {
   const char* name;
   fs::path folder;
   Bounds bounds;
-  std::string config = "config.json";
-  SubjectOptions options(SubjectOptions other = {}) const {
-    other.config = config;
-    return other;
-  }
 };
 
 std::vector<Set> sets() {
@@ -41,11 +36,12 @@ std::vector<Set> sets() {
   std::vector<Set> out = {{"gpt2_tiny", here / "gpt2_tiny", {}},
                           {"bert_tiny", here / "bert_tiny", {}},
                           {"llama_tiny", here / "llama_tiny", {}},
-                          {"llama31_tiny", here / "llama31_tiny", {}},
-                          {"olmo2_attention_tiny", here / "olmo2_attention_tiny", {}},
-                          {"attention_parts_tiny", here / "attention_parts_tiny", {}}};
-  for (const char* name : {"qwen2_tiny", "qwen3_tiny", "smollm3_tiny"})
-    out.push_back({name, here / name, {}, "config.llama.json"});
+                          {"llama31_tiny", here / "llama31_tiny", {}}};
+  // Small and short: single elements with gradients near 0 and the noise of a small type weigh
+  // more.
+  for (const char* name :
+       {"olmo2_attention_tiny", "attention_parts_tiny", "qwen2_tiny", "qwen3_tiny", "smollm3_tiny"})
+    out.push_back({name, here / name, {.params = 5e-5, .fp16_loss = 4e-4, .bf16_loss = 3e-3}});
   fs::path stories = testing::shared_root() / "data/models/stories260K_hf";
   if (fs::exists(stories))
     // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's
@@ -147,8 +143,7 @@ TEST_CASE("transformers: logits") {
   for (const Set& set : sets()) {
     INFO(std::string(set.name));
     SafetensorsFile expected(set.folder / "expected_logits.safetensors");
-    std::vector<float> logits =
-        Subject(set.folder, set.options()).logits(id_rows(expected.at("input_ids")));
+    std::vector<float> logits = Subject(set.folder).logits(id_rows(expected.at("input_ids")));
     double worst = largest_difference(logits, floats(expected.at("logits")));
     figure(cat(set.name, " logits, absolute:"), worst);
     CHECK(worst <= set.bounds.logits);
@@ -210,7 +205,7 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
       nlohmann::json golden = golden_of(set);
       Batch batch = batch_of(golden);
       int64_t rows = way.one_row_each ? 1 : static_cast<int64_t>(batch.ids.size());
-      Subject subject(set.folder, set.options({.recompute = way.recompute}));
+      Subject subject(set.folder, {.recompute = way.recompute});
       double worst_loss = 0, worst_norm = 0;
       for (size_t step = 0; step < golden.at("steps").size(); ++step) {
         double want = golden["steps"][step].at("loss"),
@@ -240,12 +235,12 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
 TEST_CASE("transformers: bf16 and fp16 stay within their noise of fp32") {
   for (const Set& set : sets()) {
     Rows ids = id_rows(SafetensorsFile(set.folder / "expected_logits.safetensors").at("input_ids"));
-    std::vector<float> exact = Subject(set.folder, set.options()).logits(ids);
+    std::vector<float> exact = Subject(set.folder).logits(ids);
     // A handful of roundings per layer, each of 2^-9 (bf16) or 2^-12 (fp16) on average.
     for (auto [dtype, most, least] :
          {std::tuple{DType::bf16, 0.02, 5e-4}, {DType::f16, 0.0025, 5e-5}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
-      std::vector<float> logits = Subject(set.folder, set.options({.dtype = dtype})).logits(ids);
+      std::vector<float> logits = Subject(set.folder, {.dtype = dtype}).logits(ids);
       double relative = std::sqrt(squared_distance(logits, exact) /
                                   squared_distance(exact, std::vector<float>(exact.size())));
       figure(cat(set.name, " ", name(dtype), " logits, L2 relative to fp32:"), relative);
@@ -262,7 +257,7 @@ TEST_CASE("transformers: five steps in bf16 and fp16 follow the fp32 losses") {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       nlohmann::json golden = golden_of(set);
       Batch batch = batch_of(golden);
-      Subject subject(set.folder, set.options({.dtype = dtype}));
+      Subject subject(set.folder, {.dtype = dtype});
       double worst = 0;
       for (const auto& step : golden.at("steps")) {
         double loss = subject.forward_backward(batch, static_cast<int64_t>(batch.ids.size()));
@@ -280,7 +275,7 @@ TEST_CASE("transformers: greedy text of stories260K") {
     if (!golden.contains("greedy_from_bos")) continue;
     std::vector<int32_t> want = golden["greedy_from_bos"].get<std::vector<int32_t>>(),
                          ids = {want.at(0)};
-    Subject subject(set.folder, set.options());
+    Subject subject(set.folder);
     while (ids.size() < want.size()) {
       std::vector<float> logits = subject.logits({ids});
       size_t vocab = logits.size() / ids.size();

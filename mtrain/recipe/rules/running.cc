@@ -33,7 +33,8 @@ constexpr Rule kRules[] = {
      "{len(dataset.test_weights)} weights for {len(dataset.test_paths)} test_paths",
      "each path has one weight", "dataset.test_weights=[]"},
     {"phases", "dataset.phases", "phases.given", "phases.fault == ''", "{phases.fault}",
-     "a list such as [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of dataset.paths",
+     "a list of maps, each with samples: 64000 and weights: [0.9, 0.1], one weight for each of "
+     "dataset.paths",
      ""},
     {"phases-order", "dataset.phases", "phases.given", "dataset.order == 'open'",
      "phases have no effect with dataset.order={dataset.order}",

@@ -389,7 +389,7 @@ TEST_CASE("eval and generate refuse model settings that its weights do not allow
     for (const auto& [words, named] :
          {std::pair{"model.layers=1", "model.layers: 2 -> 1   (command line, argument 2"},
           {"model.tie_embeddings=true", "model.tie_embeddings: false -> true"},
-          {"model.type=gpt2", "model.type: llama -> gpt2"}}) {
+          {"model.type=moe", "model.type: llama -> moe"}}) {
       Outcome out = cli_in(scratch.path(), command + words);
       CHECK_MESSAGE(out.status == 12, words, ": ", out.err);
       CHECK_MESSAGE(has(out.err, named), out.err);

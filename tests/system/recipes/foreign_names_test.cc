@@ -145,10 +145,11 @@ TEST_CASE(
         {"mixtral", "write moe, which implements mixtral" + folder},
         {"LlamaForCausalLM", "write llama" + folder},
         {"llama3", "write llama" + folder},
-        {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},
-        {"qwen3", "qwen3 is not supported; not built: norms of queries and keys"},
-        {"gemma", "gemma is not supported; not built: its norms and MLP"},
-        {"phi", "phi3 is not supported; not built: its rotary positions"},
+        {"qwen", "write llama, which implements qwen2" + folder},
+        {"qwen3", "write llama, which implements qwen3" + folder},
+        {"gemma", "write llama, which implements gemma" + folder},
+        {"phi", "write llama, which implements phi" + folder},
+        {"t5", "t5 is not supported; not built: an encoder and a decoder"},
         {"lama", "did you mean llama?"},
         {"falcon", ""}}) {
     ConfigRequest request{.recipe = "r.yaml",
@@ -195,7 +196,7 @@ TEST_CASE("on the command line and by `config explain`, too") {
         {"Llama-3-8B", "help: did you mean llama3_8b"},
         {"mistral", "help: did you mean mistral_7b?"},
         {"mistral", "write llama, which implements mistral; for trained weights"},
-        {"phi3", "help: phi3 is not supported; not built: its rotary positions"},
+        {"phi3", "help: did you mean phi4?"},
         {"falcon", "components: bert, gpt2, llama, moe"},
         {"falcon", "help: choose one of them\n"}}) {
     outcome = testing::cli({"check", listed, cat("model=", name)});

@@ -114,9 +114,14 @@ class Figures {
       sparse = (layers - dense) / get("moe.layer_freq");
       dense = layers - sparse;
     }
-    int64_t blocks = layers * (attention() + 2 * d) + dense * 3 * d * get("ffn_hidden_size");
+    int64_t blocks = layers * (attention() + norms() * d) + dense * 3 * d * get("ffn_hidden_size");
     if (sparse > 0) blocks += sparse * experts();
     return embeddings() + blocks + d;
+  }
+  /// Norms of a block that are as wide as the stream.
+  int64_t norms() const {
+    if (model_.at("norm_position").as_text() == "sandwich") return 4;
+    return model_.at("parallel").as_text() == "one_norm" ? 1 : 2;
   }
   int64_t attention() const {
     if (find("mla.kv_lora_rank") > 0) return latent_attention();
@@ -126,7 +131,8 @@ class Figures {
     if (width == 0) width = d / heads;
     int64_t out = 2 * d * heads * width + 2 * d * groups * width;
     if (is("attention.qkv_bias")) out += (heads + 2 * groups) * width;
-    if (is("attention.qk_norm")) out += 2 * width;
+    const bool shared = model_.at("attention.qk_norm_scope").as_text() == "head";
+    if (is("attention.qk_norm")) out += (shared ? 2 : heads + groups) * width;
     return out;
   }
   int64_t latent_attention() const {
@@ -183,6 +189,14 @@ const std::vector<Row> kRows = {
     {"mistral_7b", 7241732096, 1, "mistralai/Mistral-7B-v0.1", {}},
     {"qwen25_7b", 7615616512, 1, "Qwen/Qwen2.5-7B", {}},
     {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {}},
+    {"phi4", 14659507200, 1, "microsoft/phi-4", {}},
+    {"olmo2_7b", 7298617344, 1, "allenai/OLMo-2-1124-7B", {}},
+    {"glm4_9b", 9400279040, 1, "zai-org/GLM-4-9B-0414", {}},
+    {"smollm3_3b", 3075098624, 1, "HuggingFaceTB/SmolLM3-3B", {}},
+    {"command_r", 34980831232, 1, "CohereLabs/c4ai-command-r-v01", {}},
+    {"gemma2_9b", 9241705984, 1, "google/gemma-2-9b", {}},
+    {"gemma3_1b", 999885952, 1, "google/gemma-3-1b-pt", {}},
+    {"granite_8b", 8170848256, 1, "ibm-granite/granite-3.1-8b-base", {}},
     {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {}},
     {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {}},
     {"deepseek_v3",
