@@ -284,8 +284,8 @@ class FamilyReader {
       key.from_block = text(value);
     else if (word == "values" && rule == "setting")
       read_values(key, value);
-    else if (word == "plus" && rule == "setting")
-      key.plus = value.is(NodeKind::integer) ? value.as_int() : 0;
+    else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
+      key.plus = value.as_int();
     else if (word == "omit" && setting)
       key.omit = scalar(value);
     else if (word == "zero" && setting)
