@@ -22,15 +22,19 @@ Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residu
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
+    : Embedding(scope, rows, embed, init_std, 0) {}
+
+Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std, int64_t offset)
     : weight(
           scope.param("weight", {rows, embed}, Init::normal(init_std), true, ParamRole::embedding)),
       region_(scope),
       sharded_(active_axis(scope.parallel().of(rows.name)) != nullptr),
-      first_row_(sharded_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
+      first_row_((sharded_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) -
+                 offset) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
   return sharded_ ? region_.leave(embedding(weight.use(), ids, first_row_))
-                  : embedding(weight.use(), region_.own_tokens(ids));
+                  : embedding(weight.use(), region_.own_tokens(ids), first_row_);
 }
 
 namespace {

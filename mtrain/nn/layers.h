@@ -42,6 +42,8 @@ class MT_API Linear {
 class MT_API Embedding {
  public:
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
+  /// Id i is row `offset` + i.
+  Embedding(const Scope& scope, Dim rows, Dim embed, float init_std, int64_t offset);
   Tensor operator()(const Tensor& ids_T) const;
   Parameter& weight;
 

@@ -301,6 +301,8 @@ class Reader {
       if (value.is_string() ? value.get<std::string>() == theirs.as_text()
                             : value.dump() == theirs.as_text())
         return ours;
+    if (rule.plus != 0 && value.is_number_integer())
+      return Node::integer(value.get<int64_t>() - rule.plus);
     return to_node(value, type);
   }
 

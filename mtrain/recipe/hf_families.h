@@ -48,6 +48,7 @@ struct HfKey {
   bool training = false;  // setting: used only in training, so the recipe's own value takes
                           // precedence
   std::vector<std::pair<Node, Node>> values;  // setting: their value and ours, where they differ
+  int64_t plus = 0;                           // setting: theirs is ours plus this
   std::vector<Node> accepted;                 // only
   std::string same_as;                        // dropout: a key
   std::string reason;  // harmless: why; only: what the plugin supports, in words
@@ -94,6 +95,7 @@ struct HfTensorRule {
   bool stacked = false;     // of experts: one tensor with all of them, [experts, rows, columns]
   bool vocabulary = false;  // a row for each id: export leaves out padding
   bool buffer = false;      // state without a gradient (nn/state_buffer.h), always written as fp32
+  bool vector = false;      // of one row: the file's tensor has one dimension
   HfConditions when;
   std::string blocks;  // the name of a set of blocks; empty: all
   bool not_in_blocks = false;

@@ -284,6 +284,8 @@ class FamilyReader {
       key.from_block = text(value);
     else if (word == "values" && rule == "setting")
       read_values(key, value);
+    else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
+      key.plus = value.as_int();
     else if (word == "omit" && setting)
       key.omit = scalar(value);
     else if (word == "zero" && setting)
@@ -346,7 +348,7 @@ class FamilyReader {
       rule.parameters = {text(entry.value)};
     } else {
       allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
-                          "rows", "when", "blocks", "buffer"});
+                          "rows", "when", "blocks", "buffer", "vector"});
       for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
     }
     check_tensor(rule);
@@ -362,6 +364,7 @@ class FamilyReader {
     if (word == "transpose") rule.transpose = flag(value);
     if (word == "interleave") rule.interleave = flag(value);
     if (word == "stacked") rule.stacked = flag(value);
+    if (word == "vector") rule.vector = flag(value);
     if (word == "buffer") rule.buffer = flag(value);
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {

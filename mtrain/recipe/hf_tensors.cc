@@ -202,8 +202,14 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
       }
     }
   }
+  MT_USER_CHECK(!rule.vector || out.height == 1, ErrorClass::plugin,
+                cat("the family's tensor ", tensor.name, " is a vector, and ",
+                    join(tensor.parameters, ", "), " has ", out.height, " rows for it"),
+                cat("correct its file: ", rule.where.text()));
   if (vectors)
     out.shape = Shape{out.stacks, out.height};
+  else if (rule.vector)
+    out.shape = Shape{out.width};
   else if (shapes[0].rank() <= 1)
     out.shape = Shape{out.stacks * out.height};
   else if (out.stacks > 1 || rule.stacked)

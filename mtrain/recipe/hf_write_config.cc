@@ -113,6 +113,12 @@ class Writer {
 
   /// The value of a key; nothing: it is left out.
   std::optional<Json> value_of(const HfKey& key) const {
+    std::optional<Json> json = without_plus(key);
+    if (key.plus != 0 && json && json->is_number_integer()) *json = json->get<int64_t>() + key.plus;
+    return json;
+  }
+
+  std::optional<Json> without_plus(const HfKey& key) const {
     if (key.setting == "vocab_size") return facts_.vocab_size;
     const Node value = model_.value(key.setting);
     for (const auto& [theirs, ours] : key.values)

@@ -19,6 +19,7 @@ Exit status: 0 good, 1 not, 77 transformers or torch cannot be imported.
 """
 
 import argparse
+import copy
 import datetime
 import glob
 import json
@@ -84,7 +85,8 @@ class Report:
 
 
 def make_model(family, kwargs, seed):
-    config = getattr(transformers, family.config)(**{**family.sizes, **family.base, **kwargs})
+    kwargs = copy.deepcopy({**family.sizes, **family.base, **kwargs})  # config classes add to the dictionaries that they get
+    config = getattr(transformers, family.config)(**kwargs)
     model = getattr(transformers, family.model)._from_config(config, attn_implementation="eager")
     common.randomise(model, seed, matrix_std=family.std, bias_std=0.3, norm_std=0.2)
     rng = np.random.RandomState(seed + 1)

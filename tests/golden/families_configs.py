@@ -39,6 +39,10 @@ def rope(kind="default", theta=10000.0, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
 
 
+def without(sizes, *names):
+    return {name: value for name, value in sizes.items() if name not in names}
+
+
 # Original lengths shorter than the batch's 32 tokens, so that scaling has an effect on every frequency.
 LLAMA3 = rope("llama3", 5000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 LINEAR = rope("linear", 5000.0, factor=2.5)
@@ -53,6 +57,7 @@ FACTORS = dict(short_factor=[1.0, 1.1, 1.3, 1.4, 1.7], long_factor=[1.2, 1.9, 2.
 LONGROPE = rope("longrope", 5000.0, factor=2.5, original_max_position_embeddings=16, **FACTORS)
 SHORTROPE = rope("longrope", 5000.0, attention_factor=1.2, original_max_position_embeddings=64, factor=1.0, **FACTORS)
 
+HALF = dict(partial_rotary_factor=0.5)
 WIDE = dict(head_dim=10)  # wider than hidden_size / heads
 ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
 
@@ -73,6 +78,8 @@ ROUTED = dict(ONE_TOKEN, num_mtp_layers=0)
 LATENT = dict(
     num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
 )
+
+ROBERTA = {"plain": {}, "one segment, large epsilon": dict(type_vocab_size=1, layer_norm_eps=1e-5)}
 
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
@@ -168,27 +175,10 @@ FAMILIES = {
         "untied, one kv head, linear": dict(tie_word_embeddings=False, **ONE_KV, **LINEAR),
         "all kv heads": ALL_KV,
     }, sizes=NO_DROPOUT),
-    "nemotron": Family("NemotronConfig", "NemotronForCausalLM", dict(head_dim=12), {
-        "plain": dict(norm_eps=1e-4),
-        "tied, one kv head": dict(tie_word_embeddings=True, **ONE_KV),
-        "biases, rotary positions of a third, all kv heads":
-            dict(attention_bias=True, mlp_bias=True, **rope(theta=500.0, partial_rotary_factor=0.34), **ALL_KV),
-    }, bounds=dict(loss=1e-5)),  # the norm of the gradient in later steps: AdamW moves parameters whose gradients are rounding
     "jais2": Family("Jais2Config", "Jais2ForCausalLM", {}, {
         "plain": dict(layer_norm_eps=1e-4),
         "no biases, tied, wide heads, one kv head": dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True, **WIDE, **ONE_KV),
         "biases of attention, all kv heads, yarn": dict(mlp_bias=False, **ALL_KV, **YARN),
-    }),
-    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", {}, {
-        "plain": dict(norm_epsilon=1e-4),
-        "window, untied, one kv head": dict(sliding_window=7, tie_word_embeddings=False, **ONE_KV),
-        "gelu, all kv heads, linear": dict(hidden_act="gelu", **ALL_KV, **LINEAR),
-    }),
-    "phi": Family("PhiConfig", "PhiForCausalLM", dict(hidden_size=32), {
-        "plain": dict(layer_norm_eps=1e-4),
-        "norms of queries and keys, one kv head": dict(qk_layernorm=True, **ONE_KV),
-        "tied, gelu, rotary positions of three quarters, all kv heads":
-            dict(tie_word_embeddings=True, hidden_act="gelu", **rope(theta=500.0, partial_rotary_factor=0.75), **ALL_KV),
     }),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", dict(num_hidden_layers=4), {
         "plain": dict(rms_norm_eps=1e-5),
@@ -196,6 +186,45 @@ FAMILIES = {
         "biases, all kv heads, yarn": dict(attention_bias=True, mlp_bias=True, no_rope_layer_interval=2, **ALL_KV, **YARN),
         "windows of blocks without positions": dict(use_sliding_window=True, sliding_window=6, no_rope_layer_interval=3),
     }),
+    "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "one after the other, all of a head is rotated": dict(
+            use_parallel_residual=False, **rope(theta=5000.0, partial_rotary_factor=1.0)),
+        "no biases of attention, tied, tanh": dict(attention_bias=False, tie_word_embeddings=True, hidden_act="gelu_fast"),
+        "one after the other, half of a head is rotated, relu": dict(
+            use_parallel_residual=False, hidden_act="relu", **rope("linear", factor=2.5, partial_rotary_factor=0.5)),
+    }, sizes=without(DECODER, "num_key_value_heads")),
+    "phi": Family("PhiConfig", "PhiForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "norms of heads, one kv head": dict(qk_layernorm=True, **ONE_KV, **rope(theta=5000.0, partial_rotary_factor=0.25)),
+        "tied, all kv heads, exact gelu": dict(tie_word_embeddings=True, hidden_act="gelu", **ALL_KV),
+        "norms of heads, tied, yarn": dict(qk_layernorm=True, tie_word_embeddings=True, **YARN, **HALF),
+    }),
+    "stablelm": Family("StableLmConfig", "StableLmForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "biases, norms of heads": dict(use_qkv_bias=True, qk_layernorm=True),
+        "parallel, one kv head, tied": dict(use_parallel_residual=True, tie_word_embeddings=True, **ONE_KV),
+        "parallel, norms of heads, all kv heads": dict(
+            use_parallel_residual=True, qk_layernorm=True, **ALL_KV, **rope(theta=5000.0, partial_rotary_factor=0.5)),
+    }),
+    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", {}, {
+        "plain": dict(norm_epsilon=1e-3),
+        "untied, window, one kv head": dict(tie_word_embeddings=False, sliding_window=7, **ONE_KV),
+        "exact gelu, all kv heads, yarn": dict(hidden_act="gelu", **ALL_KV, **YARN),
+    }),
+    "nemotron": Family("NemotronConfig", "NemotronForCausalLM", {}, {
+        "plain": dict(head_dim=8, norm_eps=1e-3),
+        "biases, wide heads, one kv head": dict(
+            attention_bias=True, mlp_bias=True, **ONE_KV, head_dim=12, **rope(theta=5000.0, partial_rotary_factor=1.0)),
+        "biases of the MLP, gelu, tied": dict(mlp_bias=True, hidden_act="gelu", tie_word_embeddings=True, head_dim=8, **ALL_KV),
+        "biases of attention, relu": dict(attention_bias=True, hidden_act="relu", head_dim=8),
+    }, std=0.15),  # norms have a factor of 2 here, and squares enlarge what they multiply
+    "persimmon": Family("PersimmonConfig", "PersimmonForCausalLM", dict(hidden_size=32), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "no norms of heads, tied": dict(qk_layernorm=False, tie_word_embeddings=True),
+        "gelu_new, a quarter of a head is rotated": dict(
+            hidden_act="gelu_new", **rope(theta=5000.0, partial_rotary_factor=0.25)),
+    }, sizes=without(DECODER, "num_key_value_heads")),
     "mixtral": Family(
         "MixtralConfig", "MixtralForCausalLM", dict(num_local_experts=5, router_aux_loss_coef=0.0), {
             "plain": dict(rms_norm_eps=1e-6),
@@ -278,9 +307,29 @@ FAMILIES = {
         },
         sizes=dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0,
                    initializer_range=0.08)),
+    "opt": Family("OPTConfig", "OPTForCausalLM", dict(dropout=0.0, ffn_dim=44, pad_token_id=1), {
+        "plain": {},
+        "gelu, untied": dict(activation_function="gelu", tie_word_embeddings=False),
+    }, sizes=without(DECODER, "num_key_value_heads", "intermediate_size", "initializer_range")),
+    "gpt_bigcode": Family(
+        "GPTBigCodeConfig", "GPTBigCodeForCausalLM", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0), {
+            "one kv head": dict(layer_norm_epsilon=1e-3),
+            "all kv heads, narrow MLP, gelu": dict(multi_query=False, n_inner=20, activation_function="gelu"),
+            "untied": dict(tie_word_embeddings=False),
+        },
+        sizes=dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0,
+                   initializer_range=0.08)),
     "bert": Family("BertConfig", "BertForMaskedLM", {}, {
         "plain": {},
         "gelu_new, one segment": dict(hidden_act="gelu_new", type_vocab_size=1, layer_norm_eps=1e-5),
         # Not untied: transformers then has two biases of the head, of which one has no effect. mtrain refuses a folder where they differ.
     }, sizes=ENCODER, task="masked"),
+    "roberta": Family("RobertaConfig", "RobertaForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "camembert": Family("CamembertConfig", "CamembertForMaskedLM", dict(pad_token_id=1), ROBERTA, sizes=ENCODER, task="masked"),
+    "distilbert": Family("DistilBertConfig", "DistilBertForMaskedLM", {}, {
+        "plain": {},
+        "gelu_new, untied": dict(activation="gelu_new", tie_word_embeddings=False),
+    }, sizes=dict(vocab_size=VOCAB, dim=24, hidden_dim=44, n_layers=2, n_heads=4, max_position_embeddings=64, dropout=0.0,
+                  attention_dropout=0.0, initializer_range=0.08, pad_token_id=0), task="masked"),
 }

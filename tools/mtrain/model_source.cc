@@ -45,11 +45,12 @@ bool gives_tokenizer(const std::vector<std::string>& overrides) {
   });
 }
 
-int64_t length_of(const std::string& config) {
+int64_t length_of(const std::string& config, const HfFamilies& families, const HfFamily& family) {
   auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"max_position_embeddings", "n_positions", "n_ctx"})
     if (json.is_object() && json.contains(key) && json[key].is_number_integer())
-      return std::clamp(json[key].get<int64_t>(), int64_t{1}, kLongest);
+      if (const HfKey* rule = families.key(&family, key))
+        return std::clamp(json[key].get<int64_t>() - rule->plus, int64_t{1}, kLongest);
   return 2048;
 }
 
@@ -68,19 +69,19 @@ std::string recipe_text(const fs::path& folder, const std::vector<std::string>& 
                         const PluginHost& plugins, const std::string& more) {
   const std::string config = HfDir(folder).config_text();
   const SchemaCatalog catalog = schema_catalog(plugins);
-  const std::string plugin =
-      hf_model_plugin(config, (folder / "config.json").string(),
-                      HfFamilies::read(plugins.folders()), model_schemas(catalog));
+  const std::string file = (folder / "config.json").string();
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  const std::string plugin = hf_model_plugin(config, file, families, model_schemas(catalog));
+  const int64_t length = length_of(config, families, hf_family_of(config, file, families, plugin));
   const std::string path = override_value_text(Node::string(plain_path(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
       gives_tokenizer(overrides)
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config),
-             "}\n", tokenizer,
-             "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n",
-             more);
+  return cat(
+      "model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n", tokenizer,
+      "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
 }
 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not

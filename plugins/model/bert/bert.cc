@@ -18,7 +18,7 @@ namespace {
 
 struct BertConfig {
   int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 0,
-          segments = 2;
+          position_offset = 0, segments = 2;
   double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
   bool tie_embeddings = true;
   std::string activation = "gelu";
@@ -50,13 +50,20 @@ struct BertConfig {
         .resume(impossible)
         .fact(Fact::ffn_hidden_size)
         .renamed_from({"intermediate_size"});
-    f("max_positions", max_positions, "rows of the position embedding; 0: seq_length")
+    f("max_positions", max_positions, "positions of the position embedding; 0: seq_length")
         .min(0)
         .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
-    f("segments", segments, "rows of the segment embedding; all tokens use the first row")
-        .min(1)
+    f("position_offset", position_offset,
+      "rows of the position embedding before that of the first position, which are not used "
+      "(RoBERTa: 2)")
+        .min(0)
+        .max(kLargestDimension)
+        .resume(impossible);
+    f("segments", segments,
+      "rows of the segment embedding; all tokens use the first row; 0: no segment embedding")
+        .min(0)
         .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"type_vocab_size"});
@@ -123,16 +130,24 @@ struct Block {
 struct Input {
   Input(const BertConfig& c, const Scope& s, const Dim& vocab)
       : tokens(s / "embed", vocab, c.embed(), c.std()),
-        positions(s / "positions", Dim{"positions", c.max_positions}, c.embed(), c.std()),
-        segments(s / "segments", Dim{"segments", c.segments}, c.embed(), c.std()),
+        positions(s / "positions", Dim{"positions", c.max_positions + c.position_offset}, c.embed(),
+                  c.std(), c.position_offset),
+        segments(c.segments > 0
+                     ? std::optional<Embedding>(std::in_place, s / "segments",
+                                                Dim{"segments", c.segments}, c.embed(), c.std())
+                     : std::nullopt),
         norm(s / "embed_norm", Norm::Kind::layer, c.embed(), c.eps()),
         drop(c.drop()) {}
   Tensor operator()(const ModelInput& input) const {
-    Tensor first = input.tokens_T.context().zeros(input.tokens_T.shape(), DType::i32);
-    Tensor sum = add(add(tokens(input.tokens_T), segments(first)), positions(input.positions_T));
-    return dropout(norm(sum), drop, name_key("embed.drop"));
+    Tensor sum = tokens(input.tokens_T);
+    if (segments) {
+      Tensor first = input.tokens_T.context().zeros(input.tokens_T.shape(), DType::i32);
+      sum = add(sum, (*segments)(first));
+    }
+    return dropout(norm(add(sum, positions(input.positions_T))), drop, name_key("embed.drop"));
   }
-  Embedding tokens, positions, segments;
+  Embedding tokens, positions;
+  std::optional<Embedding> segments;
   Norm norm;
   float drop;
 };

@@ -14,7 +14,8 @@ namespace mtrain {
 namespace {
 
 struct Gpt2Config {
-  int64_t layers = 12, hidden_size = 768, heads = 12, ffn_hidden_size = 0, max_positions = 0;
+  int64_t layers = 12, hidden_size = 768, heads = 12, kv_heads = 0, ffn_hidden_size = 0,
+          max_positions = 0, position_offset = 0;
   double norm_eps = 1e-5, init_std = 0.02, dropout = 0;
   bool tie_embeddings = true;
   std::string activation = "gelu_new";
@@ -22,8 +23,16 @@ struct Gpt2Config {
   void bind(Fields& f);
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size > 0 ? ffn_hidden_size : 4 * hidden_size}; }
-  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads); }
-  GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
+  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads, kv_heads); }
+  MlpOptions mlp_options() const {
+    return {.init_std = std(),
+            .out_init_std = out_std(),
+            .gated = false,
+            .bias = true,
+            .activation = activation == "relu"   ? Activation::relu
+                          : activation == "gelu" ? Activation::gelu_erf
+                                                 : Activation::gelu_tanh};
+  }
   float std() const { return static_cast<float>(init_std); }
   // Projections into the residual stream start smaller, so that its variance does not grow with
   // depth (GPT-2, §2.3).
@@ -43,7 +52,7 @@ struct Block {
               .init_std = c.std(),
               .out_init_std = c.out_std()}),
         norm2(s / "norm2", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
-        mlp(s / "mlp", c.embed(), c.mlp(), c.gelu(), {c.std(), true}, c.out_std()),
+        mlp(s / "mlp", c.embed(), c.mlp(), c.mlp_options()),
         drop(static_cast<float>(c.dropout)),
         key1(name_key((s / "drop1").path())),
         key2(name_key((s / "drop2").path())) {}
@@ -72,7 +81,8 @@ class Gpt2 final : public Model {
     Dim vocab{"vocab", context.vocab_size};
     if (context.stage.first) {
       embed_.emplace(s / "embed", vocab, c.embed(), c.std());
-      positions_.emplace(s / "positions", Dim{"positions", positions()}, c.embed(), c.std());
+      const Dim rows{"positions", positions() + c.position_offset};
+      positions_.emplace(s / "positions", rows, c.embed(), c.std(), c.position_offset);
     }
     Parameter* table = c.tie_embeddings
                            ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
@@ -100,7 +110,9 @@ class Gpt2 final : public Model {
 
   double flops_per_token(int64_t seq_length) const override {
     auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.mlp().size);
-    double block = 4 * d * d + 2 * d * f;
+    const HeadLayout heads = config_.head_layout();
+    double shared = static_cast<double>(heads.groups) / static_cast<double>(heads.heads);
+    double block = (2 + 2 * shared) * d * d + 2 * d * f;
     double attention =
         d * static_cast<double>(seq_length);  // scores and values, half of them masked
     return 6 * (static_cast<double>(config_.layers) * (block + attention) +
@@ -146,17 +158,28 @@ void Gpt2Config::bind(Fields& f) {
       .resume(impossible)
       .fact(Fact::heads)
       .renamed_from({"num_attention_heads", "n_head"});
+  f("kv_heads", kv_heads, "number of key/value heads; 0: heads")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .fact(Fact::kv_heads)
+      .renamed_from({"num_query_groups", "num_key_value_heads"});
   f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .fact(Fact::ffn_hidden_size)
       .renamed_from({"n_inner"});
-  f("max_positions", max_positions, "rows of the position embedding; 0: seq_length")
+  f("max_positions", max_positions, "positions of the position embedding; 0: seq_length")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"n_positions", "max_position_embeddings"});
+  f("position_offset", position_offset,
+    "rows of the position embedding before that of the first position, which are not used (OPT: 2)")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible);
   f("norm_eps", norm_eps, "epsilon of LayerNorm, added to the variance")
       .exclusive_min(0)
       .renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
@@ -172,7 +195,7 @@ void Gpt2Config::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
   f("activation", activation, "activation of the MLP; gelu_new: the tanh approximation")
-      .one_of({"gelu_new", "gelu"})
+      .one_of({"gelu_new", "gelu", "relu"})
       .renamed_from({"activation_function"});
 }
 
