@@ -30,7 +30,7 @@ class FamilyReader {
     if (!root.is_map()) return fault(root.loc(), "the file is not a map");
     const bool common = family_.plugin.empty();  // keys of all families
     allow(root, common ? std::vector<std::string>{"keys"} : kWords);
-    inherit(root, base);
+    if (!inherit(root, base)) return;  // every reference to an entry of the other would fail
     if (!common) read_head(root);
     each(root, "settings", [&](const auto& e) {
       if (e.value.is_null())
@@ -120,23 +120,25 @@ class FamilyReader {
       list.emplace_back(key, std::move(value));
   }
 
-  void inherit(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
+  bool inherit(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
     const Node* like = root.get("like");
-    if (!like) return;
+    if (!like) return true;
     const std::string name = text(*like), plugin = family_.plugin;
     const HfFamily* other = base && !name.empty() ? base(name) : nullptr;
-    if (!other)
-      return fault(
-          like->loc(),
-          cat("there is no usable family ", printable(name, 60), " of the model plugin ", plugin),
-          "`like` names another file of this folder, without .yaml; files may not name "
-          "each other in a circle");
+    if (!other) {
+      fault(like->loc(),
+            cat("there is no usable family ", printable(name, 60), " of the model plugin ", plugin),
+            "`like` names another file of this folder, without .yaml; files may not name "
+            "each other in a circle");
+      return false;
+    }
     const fs::path file = family_.file;
     family_ = *other;
     family_.file = file;
     family_.architectures.clear();
     family_.needs.clear();
     family_.compared.clear();
+    return true;
   }
 
   void read_head(const Node& root) {

@@ -237,14 +237,18 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
       type = config["model_type"].get<std::string>();
   }
   std::vector<const HfFamily*> candidates = families.of_plugin(plugin);
+  std::vector<std::string> lacking;
   std::erase_if(candidates, [&](const HfFamily* family) {
-    return !lacking_part(*family, &model.plugin()).empty();
+    const std::string part = lacking_part(*family, &model.plugin());
+    if (!part.empty()) lacking.push_back(cat(family->model_type, ": not built: ", part));
+    return !part.empty();
   });
   std::vector<std::string> names;
   for (const HfFamily* family : candidates) names.push_back(family->model_type);
   const auto named = std::find(names.begin(), names.end(), type);
   MT_USER_CHECK(!candidates.empty(), ErrorClass::config,
-                cat("the model plugin ", plugin, " has no family of Hugging Face models"),
+                cat("the model plugin ", plugin, " has no family of Hugging Face models",
+                    lacking.empty() ? "" : " that is built:\n  ", join(lacking, "\n  ")),
                 cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
   MT_USER_CHECK(wanted.empty() || named != names.end(), ErrorClass::config,
                 cat("the model plugin ", plugin, " has no family ", printable(wanted, 60)),

@@ -1,6 +1,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
@@ -63,6 +66,29 @@ std::string shard_name(size_t number, size_t count) {
   return cat("model-", five(number), "-of-", five(count), ".safetensors");
 }
 
+/// The start of the names of this machine's unfinished folders for `to`; the number of the process
+/// follows.
+std::string unfinished_prefix(const fs::path& to) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return cat(".", to.filename().string(), ".partial-", host, "-");
+}
+
+/// Removes what killed processes of this machine left.
+void remove_unfinished(const fs::path& to) {
+  const std::string prefix = unfinished_prefix(to);
+  std::error_code error;
+  for (fs::directory_iterator at(to.parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const auto process = static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
+    std::error_code ignored;
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH)
+      fs::remove_all(at->path(), ignored);
+  }
+}
+
 void require_absent(const fs::path& to) {
   std::error_code error;
   const auto status = fs::symlink_status(to, error);
@@ -78,7 +104,8 @@ HfFolderWriter::HfFolderWriter(const fs::path& to) : to_(fs::absolute(to).lexica
   if (to_.filename().empty()) to_ = to_.parent_path();  // a name that ends in a slash
   require_absent(to_);
   make_directories(to_.parent_path());
-  temporary_ = to_.parent_path() / cat(".", to_.filename().string(), ".partial-", ::getpid());
+  remove_unfinished(to_);
+  temporary_ = to_.parent_path() / cat(unfinished_prefix(to_), ::getpid());
   std::error_code error;
   fs::remove_all(temporary_, error);  // of a killed process with the same number
   make_directories(temporary_);

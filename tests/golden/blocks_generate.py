@@ -45,7 +45,7 @@ def block(weights, i, theirs, names, groups, mlp):
     out[ours + "attn.qkv.weight"] = fused(q, k, v, HEADS, groups)
     for mine, other in [*names, *mlp]:
         for kind in ("weight", "bias"):
-            if f"{theirs}{other}.{kind}" in weights:
+            if f"{theirs}{other}.{kind}" in weights and (mine, kind) != ("attn.out", "bias"):
                 out[f"{ours}{mine}.{kind}"] = weights[f"{theirs}{other}.{kind}"]
     return out
 
@@ -195,7 +195,7 @@ def main():
     for seed, (name, model, settings, convert) in enumerate(families()):
         fill(model, 7 + seed, settings.get("norm_zero_centered", False))
         model.float().train()
-        batch = common.random_batch(100 + seed, 2, 20, VOCAB)
+        batch = common.random_batch(100 + seed, 2, 20, VOCAB).clamp(min=1)  # the row of a pad token has no gradient
         inputs, targets = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
         logits = model(inputs, use_cache=False).logits.float()
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))

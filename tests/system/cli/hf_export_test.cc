@@ -212,6 +212,24 @@ TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
                   entry.path().string());
 }
 
+TEST_CASE("an export that is killed leaves no folder, and the next one removes what it left") {
+  const Scratch scratch("mtrain-export-killed");
+  copy_golden(scratch, "llama_tiny", "there");
+  auto unfinished = [&] {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(scratch.path()))
+      count += entry.path().filename().string().starts_with(".out.partial-") ? 1 : 0;
+    return count;
+  };
+  const Outcome killed = cli_in(scratch.path(), "convert there out --shard-size 1", "/nowhere",
+                                {"MTRAIN_FAULT=hf.write:9:kill"});
+  CHECK(killed.status == 128 + SIGKILL);
+  CHECK_FALSE(fs::exists(scratch / "out"));
+  CHECK(unfinished() == 1);
+  done(scratch, "-q convert there out");
+  CHECK(unfinished() == 0);
+}
+
 TEST_CASE("all tensors that do not fit are named at once, with both names") {
   const Scratch scratch("mtrain-hf-hostile");
   copy_golden(scratch, "llama_tiny", "there");

@@ -1,102 +1,9 @@
 #include "mtrain/config/compose.h"
 
-#include <doctest/doctest.h>
-#include <unistd.h>
-
-#include <fstream>
-
-#include "mtrain/base/text.h"
-#include "mtrain/config/yaml_write.h"
+#include "compose_testing.h"
 
 using namespace mtrain;
-namespace fs = std::filesystem;
-
-namespace {
-
-/// A folder of configs that is removed at the end.
-class Folder {
- public:
-  explicit Folder(const std::vector<std::pair<std::string, std::string>>& files) {
-    static int count = 0;
-    root_ = fs::temp_directory_path() / cat("mtrain_compose_", ::getpid(), "_", count++);
-    for (const auto& [path, text] : files) {
-      fs::path file = root_ / path;
-      fs::create_directories(file.parent_path());
-      std::ofstream(file) << text;
-    }
-  }
-  ~Folder() { fs::remove_all(root_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const fs::path& root() const { return root_; }
-
- private:
-  fs::path root_;
-};
-
-const std::vector<std::pair<std::string, std::string>> kLibrary = {
-    {"db/mysql.yaml", "host: my\nuser: root\n"},
-    {"db/sqlite.yaml", "host: lite\nfile: x.db\n"},
-    {"db/pg.yaml", "host: pg\n"},
-    {"db/nested/deep.yaml", "host: deep\n"},
-    {"optim/adam.yaml", "type: adam\nlr: 3\neps: 1\n"},
-    {"optim/slow.yaml", "type: adam\nlr: 1\n"},
-    {"server/apache.yaml", "defaults:\n- db: mysql\nport: 80\n"},
-    {"server/nginx.yaml", "port: 81\n"},
-    {"server/db/mysql.yaml", "kind: server-mysql\n"},
-    {"server/db/sqlite.yaml", "kind: server-sqlite\n"},
-    {"g/absolute.yaml", "defaults:\n- /server/db: mysql\n"},
-    {"g/here.yaml", "defaults:\n- /server/db@_here_: mysql\n"},
-    {"g/global.yaml", "defaults:\n- /server/db@_global_.foo: mysql\n"},
-    {"g/header.yaml", "# @package x.w\nv: 1\n"},
-    {"g/header_global.yaml", "# comment\n# @package _global_\nv: 1\n"},
-    {"g/late_header.yaml", "v: 1\n# @package x.w\n"},
-    {"exp/a.yaml", "# @package _global_\ndefaults:\n- override /db: pg\nlr: 5\n"},
-    {"exp/b.yaml", "# @package _global_\nlr: 6\n"},
-    {"outer/o.yaml", "# @package _global_\ndefaults:\n- /exp: a\n- override /db: sqlite\n"},
-    {"mix/mysql_apache.yaml", "mixed: true\n"},
-    {"mix/over.yaml", "defaults:\n- override /db: pg\n"},
-    {"loop/one.yaml", "defaults:\n- two\n"},
-    {"loop/two.yaml", "defaults:\n- one\n"},
-    {"bad/syntax.yaml", "a: [1\n"},
-    {"common.yaml", "shared: 1\n"},
-};
-
-struct Case {
-  const char* recipe;
-  std::vector<std::string> overrides;
-  const char* result;  // the tree as one line, or words of the report
-};
-
-std::string compose_text(const Folder& folder, const Case& item,
-                         std::vector<ComposedFile>* files = nullptr, ComposeRequest request = {}) {
-  request.recipe = (folder.root() / "recipe.yaml").string();
-  request.text = item.recipe;
-  int argument = 1;
-  for (const auto& text : item.overrides) request.overrides.push_back({text, argument++});
-  Report report;
-  auto out = compose(request, report);
-  if (files && out) *files = out->files;
-  return out && report.ok() ? write_flow(out->tree) : report.text();
-}
-
-void check(const std::vector<Case>& cases) {
-  Folder folder(kLibrary);
-  for (const auto& item : cases) {
-    std::string overrides = join(item.overrides, " ");
-    CAPTURE(item.recipe);
-    CAPTURE(overrides);
-    std::string result = compose_text(folder, item);
-    CAPTURE(result);
-    if (item.result[0] == '{')
-      CHECK(result == item.result);
-    else
-      CHECK(result.find(item.result) != std::string::npos);
-    if (item.result[0] != '{') CHECK(result.find("error[") == 0);
-  }
-}
-
-}  // namespace
+using namespace mtrain::testing;
 
 // https://hydra.cc/docs/advanced/defaults_list/#composition-order
 TEST_CASE("the recipe's own body stands last unless _self_ says otherwise") {
@@ -359,53 +266,6 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"a: [1]\npatch: ['a=1,2']\n", {}, "recipe.yaml:2:9"},
       {"patch: ['a']\n", {}, "recipe.yaml:1:9"},
   });
-}
-
-TEST_CASE("patches come behind composition and before the command line") {
-  check({
-      {"defaults:\n- db: mysql\npatch: ['db.host=p', '~db.user', '+db.new=[1]']\n",
-       {},
-       "{db: {host: p, new: [1]}}"},
-      {"a: [{n1: x, v: 1}, 2]\npatch: ['a[n1=x].v=5', 'a=append(3)', 'a=remove(2)']\n",
-       {"a=prepend(0)"},
-       "{a: [0, {n1: x, v: 5}, 3]}"},
-      {"sweep: {a: '1,2'}\na: 3\n", {}, "{a: 3}"},
-      {"sweep: {a: '1,2'}\na: 3\n", {"sweep={}"}, "'sweep:' of a recipe is not a setting"},
-      {"sweep: {a: '1,2'}\na: 3\n", {"~sweep"}, "give each setting of the sweep"},
-      {"sweep: {a: '1,2'}\na: 3\n", {"sweep.a=1"}, "'sweep:' of a recipe is not a setting"},
-      {"patch: ['sweep.a=3']\na: 3\n", {}, "'sweep:' of a recipe is not a setting"},
-      {"a: 3\n", {"+patch=[x]"}, "give each of its overrides as an argument"},
-      {"a: 3\n", {"defaults=[db]"}, "choose options by GROUP=OPTION"},
-      {"sweeps: 3\n", {"sweeps=4"}, "{sweeps: 4}"},
-      {"defaults:\n- db: mysql\npatch: ['db.host=p']\n",
-       {"db.host=c"},
-       "{db: {host: c, user: root}}"},
-  });
-}
-
-TEST_CASE("the patches of all files apply in the order of merging") {
-  auto library = kLibrary;
-  library.insert(library.end(),
-                 {{"base.yaml", "a: 1\nb: 1\nc: [0]\npatch: ['a=2', 'b=2', 'c=append(1)']\n"},
-                  {"left.yaml", "defaults: [./base.yaml]\npatch: ['c=append(2)']\n"},
-                  {"right.yaml", "defaults: [./base.yaml]\npatch: ['c=append(3)']\n"},
-                  {"exp/p.yaml", "# @package _global_\nb: 5\npatch: ['c=append(4)']\n"},
-                  {"bad_patch.yaml", "patch: 3\n"}});
-  Folder folder(library);
-  auto result = [&](const char* recipe, const std::vector<std::string>& overrides = {}) {
-    return compose_text(folder, {recipe, overrides, ""});
-  };
-  CHECK(result("defaults: [./base.yaml]\na: 3\n") == "{a: 2, b: 2, c: [0, 1]}");
-  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n") == "{a: 2, b: 3, c: [0, 1]}");
-  CHECK(result("defaults: [./base.yaml]\npatch: ['b=3']\n", {"b=4"}) == "{a: 2, b: 4, c: [0, 1]}");
-  CHECK(result("defaults: [./left.yaml]\npatch: ['c=append(9)']\n") ==
-        "{a: 2, b: 2, c: [0, 1, 2, 9]}");
-  CHECK(result("defaults: [./base.yaml]\npatch: ['c=append(9)']\n", {"+exp=p"}) ==
-        "{a: 2, b: 2, c: [0, 1, 9, 4]}");
-  // A file that two others include is merged twice; its patches apply once.
-  CHECK(result("defaults: [./left.yaml, ./right.yaml]\n") == "{a: 2, b: 2, c: [0, 2, 1, 3]}");
-  const std::string fault = result("defaults: [./bad_patch.yaml]\npatch: ['a=1']\na: 0\n");
-  CHECK(fault.find("bad_patch.yaml:1:8") != std::string::npos);
 }
 
 TEST_CASE("two choices of a group are reported where an override helps") {

@@ -149,14 +149,16 @@ TEST_CASE("latent attention: what is computed again in backward has the same bit
       const Outcome want = play(variant.first, variant.second, layout);
       for (const auto& parts : std::vector<std::vector<RecomputePart>>{
                {mla_up_proj}, {layernorm}, {core_attn, mla_up_proj}, {mla_up_proj, layernorm}}) {
-        INFO(name, ", ", layout.ranks, " ranks, ", parts.size(), " parts");
+        INFO(std::string(name), ", ", layout.ranks, " ranks, ", parts.size(), " parts");
         Layout other = layout;
         other.again = parts;
         const Outcome got = play(variant.first, variant.second, other);
         CHECK(got.y == want.y);
         CHECK(got.dx == want.dx);
         CHECK(got.gradients == want.gradients);
-        CHECK(got.kept < want.kept);
+        // What ranks have gathered of a norm cannot be computed again.
+        const bool gathered = layout.sequence && parts[0] == layernorm;
+        CHECK((gathered ? got.kept <= want.kept : got.kept < want.kept));
       }
     }
 }
