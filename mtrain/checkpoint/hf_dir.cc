@@ -223,4 +223,8 @@ std::optional<std::string> HfDir::text(std::string_view file_name) const {
   return read_text(contained(folder_, std::string(file_name), folder_));
 }
 
+void require_inside(const fs::path& folder, const std::string& name) {
+  contained(folder, name, folder);
+}
+
 }  // namespace mtrain

@@ -41,4 +41,8 @@ class MT_API HfDir {
   std::vector<const TensorInfo*> tensors_;
 };
 
+/// Throws Error(checkpoint) if the file `name` of a Hugging Face folder is a link out of the
+/// folder. Links into the blobs of Hugging Face's cache are accepted.
+MT_API void require_inside(const fs::path& folder, const std::string& name);
+
 }  // namespace mtrain

@@ -64,7 +64,6 @@ class Reader {
     effective_.insert(flat_.dropped.begin(), flat_.dropped.end());
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const auto& [name, key] : flat_.keys) take(name, key);
-    require_keys();
     // Of the folder of another family, which init_ignore=[architectures] admits, nothing is known
     // but its keys.
     if (family_ && !foreign_) {
@@ -76,6 +75,7 @@ class Reader {
         out_.implied =
             hf_implied(*family_, *target_.schemas.back(), out_.settings, target_.ignored);
     }
+    require_keys();  // which keys are needed depends on the values of others, defaults included
     check_ignored();
     return std::move(out_);
   }

@@ -58,6 +58,9 @@ class Writer {
                                 ? source_["architectures"]
                                 : Json::array({family_.architectures.at(0)});
     out_["torch_dtype"] = torch_name(facts_.dtype);
+    // Dynamic scaling compares a sequence with max_position_embeddings.
+    if (brief(model_.value("rope.scaling")) == "dynamic")
+      out_["max_position_embeddings"] = setting_json(model_, "rope.original_max_positions");
     for (const HfObject& object : family_.objects) {
       const bool left_out = object.unless && brief(model_.value(object.unless->first)) ==
                                                  brief(object.unless->second);
@@ -105,6 +108,8 @@ class Writer {
   void add_harmless(const HfKey& key, bool own) {
     if (key.keep && source_.contains(key.name))
       out_[key.name] = source_[key.name];
+    else if (key.keep && key.name.ends_with("_token_id"))
+      out_[key.name] = nullptr;  // the config class has ids of another vocabulary as defaults
     else if (key.write)
       put(key.name, to_json(*key.write));
     else if (own && !key.write_setting.empty())
@@ -185,7 +190,9 @@ class Writer {
 /// Whether a key of the family writes the setting.
 bool is_written(const HfFamily& family, const std::string& path) {
   return std::any_of(family.keys.begin(), family.keys.end(), [&](const HfKey& key) {
-    return !key.write_nothing && (key.setting == path || key.blocks == path);
+    // A list of the kinds of attention says which blocks have a window, not how wide it is.
+    const bool value = key.setting == path && key.rule != HfKeyRule::layer_types;
+    return !key.write_nothing && (value || key.blocks == path);
   });
 }
 

@@ -76,9 +76,7 @@ void align_notation(const Json& before, Json& now) {
     }
   if (!before.is_array() || !now.is_array() || before.size() != now.size()) return;
   const size_t files = first_weight(before);
-  for (size_t i = 0; i < files; ++i) align_notation(before[i], now[i]);
-  if (files == 0)
-    for (size_t i = 0; i < before.size(); ++i) align_notation(before[i], now[i]);
+  for (size_t i = 0; i < before.size(); ++i) align_notation(before[i], now[i]);
   if (files == 0 || files != first_weight(now) || before.size() != 2 * files) return;
   const auto weights = [&](const Json& blend) {
     return shares_of(std::span(blend.get_ref<const Json::array_t&>()).subspan(files));

@@ -198,13 +198,14 @@ class CheckpointTensors final : public HfTensorReader {
 /// The tensors of a folder, in another type.
 class FolderTensors final : public HfTensorReader {
  public:
-  FolderTensors(const HfDir& source, DType dtype) : source_(source) {
+  FolderTensors(const HfDir& source, std::optional<DType> dtype) : source_(source) {
     for (const TensorInfo* t : source.tensors()) {
       MT_USER_CHECK(t->dtype, ErrorClass::checkpoint,
                     cat(source.path().string(), ": tensor ", t->name, " has the type ",
                         t->file_dtype, ", which cannot be converted"),
                     "use a folder whose tensors are fp32, bf16, fp16 or whole numbers");
-      specs_.push_back({t->name, is_floating(*t->dtype) ? dtype : *t->dtype, t->shape});
+      const DType own = *t->dtype;
+      specs_.push_back({t->name, is_floating(own) ? dtype.value_or(own) : own, t->shape});
     }
   }
   const std::vector<TensorSpec>& specs() const { return specs_; }
@@ -237,7 +238,7 @@ HfExported export_hf_weights(const CheckpointStore& store, int64_t step, const H
   return write(tensors.specs(), options.shard_bytes, tensors, out);
 }
 
-HfExported convert_hf_weights(const HfDir& source, DType dtype, uint64_t shard_bytes,
+HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
                               HfFolderWriter& out) {
   FolderTensors tensors(source, dtype);
   return write(tensors.specs(), shard_bytes, tensors, out);

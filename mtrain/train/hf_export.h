@@ -71,9 +71,10 @@ struct HfExported {
 MT_API HfExported export_hf_weights(const CheckpointStore& store, int64_t step,
                                     const HfExport& options, HfFolderWriter& out);
 
-/// Writes the weights of a folder in another type or in other shards.
-MT_API HfExported convert_hf_weights(const HfDir& source, DType dtype, uint64_t shard_bytes,
-                                     HfFolderWriter& out);
+/// Writes the weights of a folder in another type or in other shards. Without a type, each tensor
+/// keeps its own.
+MT_API HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype,
+                                     uint64_t shard_bytes, HfFolderWriter& out);
 
 /// The files of a folder that belong to its tokenizer and its generation, and that exist.
 MT_API std::vector<fs::path> hf_side_files(const fs::path& folder);

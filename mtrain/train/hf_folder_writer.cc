@@ -8,6 +8,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/train/hf_export.h"
 
 namespace mtrain {
@@ -165,7 +166,9 @@ std::vector<fs::path> hf_side_files(const fs::path& folder) {
                            "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",
                            "vocab.txt", "chat_template.jinja", "generation_config.json"}) {
     std::error_code error;
-    if (fs::is_regular_file(folder / name, error)) out.push_back(folder / name);
+    if (!fs::is_regular_file(folder / name, error)) continue;
+    require_inside(folder, name);
+    out.push_back(folder / name);
   }
   return out;
 }

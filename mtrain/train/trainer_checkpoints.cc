@@ -168,6 +168,8 @@ void Trainer::export_hf(int64_t step) {
               name(done.dtype)));
   } catch (const Error& fault) {
     event(cat("warning: the weights of step ", step, " are not exported: ", fault.message()));
+  } catch (const std::exception& fault) {  // such as too little memory
+    event(cat("warning: the weights of step ", step, " are not exported: ", fault.what()));
   }
 }
 

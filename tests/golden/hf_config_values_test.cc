@@ -88,12 +88,10 @@ TEST_CASE(
         std::to_string(scaling.at("max_position_embeddings").get<int>()));
   Json window = tiny("llama_tiny");
   window["sliding_window"] = 8;
-  CHECK(values(read(window, "llama")).at("model.attention.window") == "8");
-  window["layer_types"] = {"full_attention", "full_attention"};
-  CHECK(read(window, "llama").refused.empty());
   CHECK_FALSE(values(read(window, "llama")).contains("model.attention.window"));
-  window["layer_types"] = {"full_attention", "sliding_attention"};
-  CHECK(read(window, "llama").refused.at(0).key == "layer_types");  // no setting for it is named
+  window["model_type"] = "mistral";
+  window["architectures"] = {"MistralForCausalLM"};
+  CHECK(values(read(window, "llama")).at("model.attention.window") == "8");
 }
 
 TEST_CASE("Qwen's windows: a switch, the blocks that have one, and lists") {

@@ -85,17 +85,13 @@ void convert(const Cli& cli, const ExportOptions& options) {
   const HfDir source(options.from);
   const std::string config = source.config_text();
   HfFolderWriter out(options.to);
-  const DType dtype = dtype_of(options).value_or([&] {
-    for (const TensorInfo* t : source.tensors())
-      if (t->dtype && is_floating(*t->dtype)) return *t->dtype;
-    return DType::f32;
-  }());
-  out.text("config.json",
-           hf_config_with_dtype(config, (source.path() / "config.json").string(), dtype));
+  const std::optional<DType> dtype = dtype_of(options);
+  const std::string origin = (source.path() / "config.json").string();
+  out.text("config.json", dtype ? hf_config_with_dtype(config, origin, *dtype) : config);
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
   const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
   out.commit();
-  say_done(cli, options, done, cat("in ", name(dtype)));
+  say_done(cli, options, done, dtype ? cat("in ", name(*dtype)) : "each tensor in its own type");
 }
 
 /// Makes a run of the folder: its step 0 are the weights.

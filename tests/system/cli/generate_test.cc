@@ -314,7 +314,7 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   copy_tiny_llama(scratch / "model");
   fs::create_directories(scratch / "sub");
   // The type is that of config.json, and the line says so.
-  const std::string words = " --batches 1 dataset=mock tokenizer=byte model.seq_length=32";
+  const std::string words = " --batches 1 dataset=mock model.seq_length=32";
   Outcome eval = cli_in(scratch / "sub", "eval --from ../model" + words);
   CHECK_MESSAGE(eval.status == 0, eval.err);
   CHECK_MESSAGE(eval.out.starts_with((scratch / "model").string() +
@@ -332,7 +332,7 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   // Of start values from one file, config.json is next to it.
   scratch.write("sub/r.yaml",
                 "model: {type: llama, init_from: ../model/model.safetensors, seq_length: 16}\n"
-                "tokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"
+                "tokenizer: {type: 'null', vocab_size: 190}\ndataset: mock\ntrain: {steps: 1}\n"
                 "scheduler: {warmup_steps: 0}\nlogger: {tensorboard: false}\n");
   Outcome other = cli_in(scratch.path(), "check sub/r.yaml model.layers=1");
   CHECK_MESSAGE(

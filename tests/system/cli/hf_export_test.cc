@@ -246,6 +246,34 @@ TEST_CASE("all tensors that do not fit are named at once, with both names") {
   CHECK_FALSE(fs::exists(scratch / "run"));
 }
 
+TEST_CASE("a tokenizer file that is a link out of the folder is not copied") {
+  const Scratch scratch("mtrain-hf-links");
+  copy_golden(scratch, "llama_tiny", "there");
+  scratch.write("secret.txt", "not for the hub");
+  fs::create_symlink(scratch / "secret.txt", scratch / "there/vocab.txt");
+  const Outcome outcome = cli_in(scratch.path(), "convert there out --dtype bf16");
+  CHECK(outcome.status == 12);
+  CHECK_MESSAGE(has(outcome.err, "is a link out of the folder"), outcome.err);
+  CHECK_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST_CASE("a model with a window is exported as a family that has windows") {
+  const Scratch scratch("mtrain-hf-window");
+  scratch.write("r.yaml",
+                "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 40, "
+                "seq_length: 16, attention: {window: 8}}\n"
+                "tokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"
+                "scheduler: {warmup_steps: 0}\nlogger: {tensorboard: false}\n");
+  done(scratch, "r.yaml -q run.dir=run");
+  done(scratch, "-q export run out");
+  const auto config = nlohmann::json::parse(slurp(scratch / "out/config.json"));
+  CHECK(config.at("model_type") == "mistral");
+  CHECK(config.at("sliding_window") == 8);
+  const Outcome refused = cli_in(scratch.path(), "export run other --family llama");
+  CHECK(refused.status != 0);
+  CHECK_MESSAGE(has(refused.err, "model.attention.window=8"), refused.err);
+}
+
 TEST_CASE("docs: from a hub folder to a trained one in five commands") {
   const Scratch scratch("mtrain-five-commands");
   const std::string page = slurp(source_root() / "docs/hugging-face.md");

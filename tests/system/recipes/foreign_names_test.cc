@@ -149,7 +149,7 @@ TEST_CASE(
         {"qwen3", "write llama, which implements qwen3" + folder},
         {"gemma", "write llama, which implements gemma" + folder},
         {"phi", "write llama, which implements phi" + folder},
-        {"t5", "t5 is not supported; not built: an encoder and a decoder"},
+        {"apertus", "apertus is not supported; not built: the activation xIELU"},
         {"lama", "did you mean llama?"},
         {"falcon", ""}}) {
     ConfigRequest request{.recipe = "r.yaml",
