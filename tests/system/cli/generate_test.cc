@@ -312,6 +312,7 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
 TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to it") {
   Scratch scratch("mtrain-hf-names");
   copy_tiny_llama(scratch / "model");
+  write_at(scratch / "model/tokenizer.json", small_tokenizer());
   fs::create_directories(scratch / "sub");
   // The type is that of config.json, and the line says so.
   const std::string words = " --batches 1 dataset=mock model.seq_length=32";
