@@ -41,7 +41,8 @@ std::vector<Set> sets() {
   // more.
   for (const char* name :
        {"olmo2_attention_tiny", "attention_parts_tiny", "qwen2_tiny", "qwen3_tiny", "smollm3_tiny"})
-    out.push_back({name, here / name, {.params = 5e-5, .fp16_loss = 4e-4, .bf16_loss = 3e-3}});
+    out.push_back(
+        {name, here / name, {.norm = 5e-6, .params = 2e-4, .fp16_loss = 4e-4, .bf16_loss = 3e-3}});
   fs::path stories = testing::shared_root() / "data/models/stories260K_hf";
   if (fs::exists(stories))
     // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's
