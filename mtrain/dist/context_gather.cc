@@ -63,6 +63,7 @@ struct GatherAttention {
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     add_sink_gradient(ctx, g[1], sinks, block.scores, block.layout, o, dy, lse);
+    if (!g[0].wanted()) return;
     Tensor keys = gathered(ctx), d_keys = ctx.zeros(keys.shape(), DType::f32),
            d_qkv = ctx.zeros(qkv.shape(), DType::f32);
     for (bool early : {true, false})  // two calls, since both attend to the same keys

@@ -113,6 +113,7 @@ struct RingAttention {
     for (size_t p = 0; p < parts.size(); ++p)
       add_sink_gradient(ctx, g[1], sinks, block.scores, block.layout, rows_of(o, parts[p]),
                         rows_of(dy, parts[p]), lse[p]);
+    if (!g[0].wanted()) return;
     Tensor d_qkv = ctx.zeros(qkv.shape(), DType::f32);
     for (size_t p = 0; p < parts.size(); ++p) add_gradients(ctx, parts[p], lse[p], dy, d_qkv);
     g[0].give(ctx, rounded(ctx, d_qkv, qkv.dtype()));

@@ -32,9 +32,9 @@ MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
 MT_API void check_used_settings(const Recipe& recipe, const PluginHost& plugins,
                                 const std::string& from, bool hugging_face);
 
-/// Refuses settings of the command line that have no effect on generation, beside those of
-/// check_used_settings(): batches, data (except for the chat template), validation and the run's
-/// seed. Throws Error(checkpoint) that lists them.
+/// Refuses settings of the command line that have no effect on generation and that
+/// check_used_settings() accepts: batches, data (except for the chat template), validation and the
+/// run's seed. Throws Error(checkpoint) that lists them.
 MT_API void check_generation_settings(const Recipe& recipe, const std::string& from);
 
 /// Calls check_used_settings(). Then compares the model settings of a recipe that uses the weights

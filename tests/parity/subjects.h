@@ -83,7 +83,7 @@ inline const std::vector<Subject>& variants() {
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "norm_position: sandwich, activation: gelu_new, residual_multiplier: 0.5, moe: {experts: 8, "
        "top_k: 2, ffn_hidden_size: 64}}"},
-      {"experts beside attention",
+      {"experts in parallel with attention",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "parallel: one_norm, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64}}"},
   };
