@@ -204,35 +204,40 @@ struct Clamp {  // y = min(max(x, -limit), limit);  dx = dy where |x| <= limit, 
   }
 };
 
-struct Gelu {  // y = x Φ(x)
-  GeluKind kind = GeluKind::erf;
+/// y = f(x), element by element; `kind` selects f.
+template <class Kind, auto kKernel, auto kBackward, auto kPlain>
+struct Activation {
+  const char* name;
+  Kind kind;
   Tensor x;
   MaybePlacement placed(const Tensor& in) const {
-    return ResultPlacement("gelu", in).with(PlacementRule::pointwise);
+    return ResultPlacement(name, in).with(PlacementRule::pointwise);
   }
-  Tensor composition(const Tensor& in) const { return plain::gelu(in, kind); }
+  Tensor composition(const Tensor& in) const { return kPlain(in, kind); }
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
     x = x_in.detach();
     return recompute(ctx);
   }
   Tensor recompute(ExecutionContext& ctx) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
-    ctx.kernels().gelu(
+    (ctx.kernels().*kKernel)(
         ctx.stream(),
         {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
     return y;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
-    ctx.kernels().gelu_backward(ctx.stream(), {.dy = dy.raw(),
-                                               .x = x.raw(),
-                                               .dx = dx.raw(),
-                                               .count = x.numel(),
-                                               .kind = kind,
-                                               .accumulate = accumulate,
-                                               .dtype = x.dtype()});
+    (ctx.kernels().*kBackward)(ctx.stream(), {.dy = dy.raw(),
+                                              .x = x.raw(),
+                                              .dx = dx.raw(),
+                                              .count = x.numel(),
+                                              .kind = kind,
+                                              .accumulate = accumulate,
+                                              .dtype = x.dtype()});
   }
 };
+using Gelu = Activation<GeluKind, &KernelTable::gelu, &KernelTable::gelu_backward, &plain::gelu>;
+using Relu = Activation<ReluKind, &KernelTable::relu, &KernelTable::relu_backward, &plain::relu>;
 
 struct GeluMul {  // y = gelu(gate) * up
   GeluKind kind = GeluKind::erf;
@@ -268,36 +273,6 @@ struct GeluMul {  // y = gelu(gate) * up
                                                    .dtype = gate.dtype()});
     if (g[0].wanted()) g[0].give(ctx, d_gate);
     if (g[1].wanted()) g[1].give(ctx, d_up);
-  }
-};
-
-struct Relu {  // y = max(x, 0), or its square
-  ReluKind kind = ReluKind::plain;
-  Tensor x;
-  MaybePlacement placed(const Tensor& in) const {
-    return ResultPlacement("relu", in).with(PlacementRule::pointwise);
-  }
-  Tensor composition(const Tensor& in) const { return plain::relu(in, kind); }
-  Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
-    x = x_in.detach();
-    return recompute(ctx);
-  }
-  Tensor recompute(ExecutionContext& ctx) {
-    Tensor y = ctx.empty(x.shape(), x.dtype());
-    ctx.kernels().relu(
-        ctx.stream(),
-        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
-    return y;
-  }
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
-    auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
-    ctx.kernels().relu_backward(ctx.stream(), {.dy = dy.raw(),
-                                               .x = x.raw(),
-                                               .dx = dx.raw(),
-                                               .count = x.numel(),
-                                               .kind = kind,
-                                               .accumulate = accumulate,
-                                               .dtype = x.dtype()});
   }
 };
 
@@ -420,7 +395,8 @@ Tensor clamp(Tensor&& x, float limit) {
 Tensor gelu(const Tensor& x, GeluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
   const KernelTable& kernels = x.context().kernels();
-  return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.kind = kind}, x);
+  return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.name = "gelu", .kind = kind},
+                          x);
 }
 
 Tensor gelu_mul(const Tensor& gate, const Tensor& up, GeluKind kind) {
@@ -433,7 +409,8 @@ Tensor gelu_mul(const Tensor& gate, const Tensor& up, GeluKind kind) {
 Tensor relu(const Tensor& x, ReluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
   const KernelTable& kernels = x.context().kernels();
-  return apply_or_compose(kernels.relu && kernels.relu_backward, Relu{.kind = kind}, x);
+  return apply_or_compose(kernels.relu && kernels.relu_backward, Relu{.name = "relu", .kind = kind},
+                          x);
 }
 
 Tensor map_logits(const Tensor& x, const LogitMap& map) {

@@ -12,6 +12,7 @@
 #include "contract/harness.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/nn/attention_variants.h"
+#include "unit/nn/whole_gradients.h"
 
 namespace mtrain {
 namespace {
@@ -48,23 +49,6 @@ struct Outcome {
   Values y = Values(kTokens * kWidth), dx = Values(kTokens * kWidth);
   std::map<std::string, Values> gradients;
 };
-
-/// What the optimizer gets: partial sums are added, and other elements are those of the primary
-/// copy.
-void add_gradients(const ParamList& list, Outcome& out) {
-  for (const Parameter& p : list.all()) {
-    Values own = values_of(p.main_grad), &all = out.gradients[p.name];
-    all.resize(static_cast<size_t>(p.global.numel()));
-    for (const ParamBox& box : p.boxes())
-      if (box.is_primary || !p.partial.empty())
-        for_each_run(box.global, p.global, box.local, p.local,
-                     [&](int64_t global, int64_t local, int64_t count) {
-                       for (int64_t i = 0; i < count; ++i)
-                         all[static_cast<size_t>(global + i)] +=
-                             own[static_cast<size_t>(local + i)];
-                     });
-  }
-}
 
 /// Biases and norms start at 0 and 1: other values, the same on all ranks.
 void change_values(const ParamList& list, ExecutionContext& ctx) {
@@ -126,7 +110,7 @@ Outcome play(AttentionOptions options, int ranks, bool sequence) {
     std::lock_guard lock(mutex);
     std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
     std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
-    add_gradients(list, out);
+    add_gradients(list, out.gradients);
   });
   return out;
 }

@@ -12,6 +12,7 @@
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/nn/attention.h"
 #include "mtrain/nn/decoder.h"
+#include "unit/nn/whole_gradients.h"
 
 namespace mtrain {
 namespace {
@@ -38,23 +39,6 @@ struct Outcome {
   std::map<std::string, Values> gradients;
   int64_t kept = 0;  // bytes of activations between forward and backward
 };
-
-/// What the optimizer gets: partial sums are added, and other elements are those of the primary
-/// copy.
-void add_gradients(const ParamList& list, Outcome& out) {
-  for (const Parameter& p : list.all()) {
-    Values own = values_of(p.main_grad), &all = out.gradients[p.name];
-    all.resize(static_cast<size_t>(p.global.numel()));
-    for (const ParamBox& box : p.boxes())
-      if (box.is_primary || !p.partial.empty())
-        for_each_run(box.global, p.global, box.local, p.local,
-                     [&](int64_t global, int64_t local, int64_t count) {
-                       for (int64_t i = 0; i < count; ++i)
-                         all[static_cast<size_t>(global + i)] +=
-                             own[static_cast<size_t>(local + i)];
-                     });
-  }
-}
 
 Values some_rows(const Values& all, int64_t first, int64_t count) {
   return Values(all.begin() + first * kWidth, all.begin() + (first + count) * kWidth);
@@ -109,7 +93,7 @@ Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
     out.kept = kept;
     std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
     std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
-    add_gradients(list, out);
+    add_gradients(list, out.gradients);
   });
   return out;
 }
