@@ -157,7 +157,7 @@ __device__ void write(void* to, int64_t at, float value, bool add) {
 
 /// dq_i = scale Σ_j p_ij (dp_ij - delta_i) k_j.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 8)
     query_gradients(AttentionBackwardArgs b, const AttentionSpan* spans, const float* delta) {
   extern __shared__ float shared[];
   __shared__ float slopes[kThreads];
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// dv_j = Σ_i p_ij do_i, dk_j = scale Σ_i p_ij (dp_ij - delta_i) q_i, over all heads of the group.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 8)
     key_gradients(AttentionBackwardArgs b, const AttentionSpan* spans, const float* delta) {
   extern __shared__ float shared[];
   __shared__ float weights[kThreads], slopes[kThreads];
