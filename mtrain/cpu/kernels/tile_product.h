@@ -70,11 +70,11 @@ template <class Word>
 struct BlockSetup {};
 #if defined(__AMX_BF16__)
 template <>
-constexpr int kBlockRows<uint32_t> = kAmxRows;
+inline constexpr int kBlockRows<uint32_t> = kAmxRows;
 template <>
-constexpr int64_t kBlockColumns<uint32_t> = kAmxColumns;
+inline constexpr int64_t kBlockColumns<uint32_t> = kAmxColumns;
 template <>
-constexpr int64_t kBlockTerms<uint32_t> = 2 * kAmxWords;
+inline constexpr int64_t kBlockTerms<uint32_t> = 2 * kAmxWords;
 template <>
 struct BlockSetup<uint32_t> : AmxTiles {};
 #endif
