@@ -50,14 +50,22 @@ function(mtrain_add_families file folder)
   endif()
 endfunction()
 
+# Undefined symbols are errors at link time. clang links the runtime of a sanitizer to executables only, so not in its builds.
+function(mtrain_no_undefined target)
+  if(NOT (CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND (MT_SANITIZE OR mtrain_SANITIZE)))
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
 # Only the library, without its sidecar.
 function(mtrain_add_plugin_library target file sources libs)
   add_library(${target} MODULE ${sources})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${file}
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE mtrain::core ${libs})
+  mtrain_no_undefined(${target})
   # The build id identifies the file to which a sidecar belongs, also after strip and a changed RPATH.
-  target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+  target_link_options(${target} PRIVATE -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
   get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
   if(in_tree)
     target_link_libraries(${target} PRIVATE mtrain_options)
