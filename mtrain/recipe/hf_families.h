@@ -47,16 +47,21 @@ struct HfKey {
   std::string setting;    // below model: "norm_eps"
   bool training = false;  // setting: used only in training, so the recipe's own value takes
                           // precedence
-  std::vector<std::pair<Node, Node>> values;  // setting: their value and ours, where they differ
-  int64_t plus = 0;                           // setting: theirs is ours plus this
-  std::vector<Node> accepted;                 // only
-  std::string same_as;                        // dropout: a key
-  std::string reason;  // harmless: why; only: what the plugin supports, in words
+  /// setting: their value and ours, where they differ. If all of theirs are true or false, there
+  /// are no others.
+  std::vector<std::pair<Node, Node>> values;
+  int64_t plus = 0;            // setting: theirs is ours plus this
+  std::vector<Node> accepted;  // only
+  std::string same_as;         // dropout: a key
+  std::string reason;          // harmless: why; only: what the plugin supports, in words
   /// The default of the config class of transformers, and the value that a null stands for. Absent:
   /// none, and the same as an omitted key.
   std::optional<HfValue> omitted, null;
   /// The key is written, and without a default needed, if this setting has one of these values.
   std::optional<std::pair<std::string, std::vector<Node>>> required;
+  /// setting: a list of one value for each block. The setting's values are repeated; this is
+  /// written for each block if there are none.
+  std::optional<Node> each_block;
   std::string blocks;  // window, layer_types: the setting that says which blocks have the window
   std::string enabled_by;  // window: the key that must be true, or there is no window
   std::string from_block;  // window: the key that says how many blocks before have none, if no list
@@ -69,6 +74,7 @@ struct HfKey {
   std::string write_setting;           // harmless: the value of this setting
   std::optional<Node> omit;            // not written if the setting has this value
   bool zero_omitted = false;           // not written if the setting is 0
+  bool zero_null = false;              // null if the setting is 0
   std::string zero_key, zero_setting;  // if the setting is 0: the value of this key or setting
   Location where;
 };
@@ -129,6 +135,9 @@ struct HfFamily {
                                                // says how many
   std::vector<HfBlocks> blocks;
   std::vector<std::string> training_settings;  // without effect on what the weights compute
+  /// Settings that the folder cannot hold although the run computes with them, and a reason: export
+  /// warns.
+  std::vector<std::pair<std::string, std::string>> lost_settings;
   std::vector<HfTensorRule> tensors;
   std::vector<HfCopy> copies;
   std::vector<std::pair<std::string, std::string>> unused;          // pattern and reason

@@ -18,7 +18,8 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "indices",        "blocks",
                                          "tensors",        "copies",
                                          "unused",         "training_settings",
-                                         "former_endings", "compared"};
+                                         "former_endings", "compared",
+                                         "lost_settings"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -46,6 +47,8 @@ class FamilyReader {
     each(root, "blocks", [&](const auto& e) { read_blocks(e); });
     if (const Node* list = root.get("training_settings"))
       for (std::string& path : texts(*list)) family_.training_settings.push_back(std::move(path));
+    each(root, "lost_settings",
+         [&](const auto& e) { put(family_.lost_settings, e.key, text(e.value)); });
     each(root, "tensors", [&](const auto& e) { read_tensor(e); });
     each(root, "copies", [&](const auto& e) { read_copy(e); });
     each(root, "unused", [&](const auto& e) { put(family_.unused, e.key, text(e.value)); });
@@ -230,6 +233,12 @@ class FamilyReader {
     read_rule(key, rule, entry.value);
     for (const auto& part : entry.value.entries())
       if (part.key != rule) read_option(key, rule, part);
+    if (key.zero_omitted && key.omitted)
+      fault(entry.key_where,
+            cat(entry.key,
+                ": `zero: omitted` contradicts the default, which readers "
+                "take if the key is left out"),
+            "remove `zero`: the number that `zeros` gives is written");
     if (key.rule == HfKeyRule::only && key.reason.empty())
       fault(entry.key_where, cat(entry.key, ": only needs a reason"),
             "because: what the plugin computes");
@@ -286,6 +295,8 @@ class FamilyReader {
       read_values(key, value);
     else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
       key.plus = value.as_int();
+    else if (word == "each_block" && rule == "setting")
+      key.each_block = scalar(value);
     else if (word == "omit" && setting)
       key.omit = scalar(value);
     else if (word == "zero" && setting)
@@ -308,17 +319,20 @@ class FamilyReader {
   void read_values(HfKey& key, const Node& map) {
     if (!map.is_map()) return fault(map.loc(), "wanted their values and ours, {default: none}");
     for (const auto& entry : map.entries()) {
-      const bool flag = entry.key == "true" || entry.key == "false";
-      key.values.emplace_back(flag ? Node::boolean(entry.key == "true") : Node::string(entry.key),
-                              scalar(entry.value));
+      const Node theirs = Node::plain(entry.key);
+      const bool several = entry.value.is_list() && entry.value.size() > 0;
+      for (const Node& ours : several ? entry.value.items() : std::vector{entry.value})
+        key.values.emplace_back(theirs, scalar(ours));
     }
   }
   void read_zero(HfKey& key, const Node& value) {
+    key.zero_null = value.is_null();
+    if (key.zero_null) return;
     const std::string word = text(value);
     key.zero_omitted = word == "omitted";
     if (word.starts_with('=')) key.zero_key = word.substr(1);
     if (!key.zero_omitted && key.zero_key.empty())
-      fault(value.loc(), "wanted omitted or =KEY", "zero: =num_attention_heads");
+      fault(value.loc(), "wanted omitted, null or =KEY", "zero: =num_attention_heads");
   }
   void read_write(HfKey& key, const Node& value) {
     if (value.is(NodeKind::string) && value.as_text() == "omitted")

@@ -39,34 +39,37 @@ bool is_ignored(const HfFamily& family, const std::string& setting,
   });
 }
 
-/// The number that a setting of 0 stands for; null where the family does not say.
-Node meaning_of_zero(const HfFamily& family, const std::string& setting,
-                     const std::vector<HfSetting>& given) {
+}  // namespace
+
+Node hf_meaning_of_zero(const HfFamily& family, const std::string& setting,
+                        const std::function<Node(const std::string& path)>& value_of) {
   const auto zero = std::find_if(family.zeros.begin(), family.zeros.end(),
                                  [&](const auto& entry) { return entry.first == setting; });
   if (zero == family.zeros.end()) return {};
   ExpressionScope scope;
   scope.name = [&](std::string_view name, size_t at) -> ExpressionValue {
-    for (const HfSetting& other : given)
-      if (other.path == cat("model.", name) && other.value.is(NodeKind::integer))
-        return other.value.as_int();
+    if (const Node value = value_of(std::string(name)); value.is(NodeKind::integer))
+      return value.as_int();
     throw ExpressionError(cat("no number ", name), at);
   };
   try {
     const ExpressionValue value = evaluate_expression(zero->second, scope);
     if (const auto* number = std::get_if<int64_t>(&value)) return Node::integer(*number);
   } catch (const ExpressionError&) {
-    // config.json lacks a size, which is reported where the model is built.
+    // A size is missing, which is reported where the model is built.
   }
   return {};
 }
-
-}  // namespace
 
 std::vector<HfSetting> hf_implied(const HfFamily& family, const Schema& plugin,
                                   const std::vector<HfSetting>& given,
                                   const std::vector<std::string>& ignored) {
   std::vector<HfSetting> out;
+  const auto value_of = [&](const std::string& setting) {
+    for (const HfSetting& other : given)
+      if (other.path == cat("model.", setting)) return other.value;
+    return Node();
+  };
   for (const FieldSpec& spec : plugin.fields) {
     const std::string path = cat("model.", spec.path);
     const bool known = std::any_of(given.begin(), given.end(),
@@ -80,7 +83,7 @@ std::vector<HfSetting> hf_implied(const HfFamily& family, const Schema& plugin,
                       .theirs = key ? path_in_config(family, key->name) : "",
                       .value = default_value(spec, ""),
                       .omitted = true};
-    if (Node number = meaning_of_zero(family, spec.path, given); !number.is_null()) {
+    if (Node number = hf_meaning_of_zero(family, spec.path, value_of); !number.is_null()) {
       setting.same_as = std::move(setting.value);
       setting.value = std::move(number);
     }

@@ -1,13 +1,19 @@
 // Settings of a Hugging Face folder's model that its config.json does not give, because all models
-// of the family have the same value. Used by hf_config.cc. Stateless functions; safe from any
-// thread.
+// of the family have the same value, and what a setting of 0 stands for. Used by hf_config.cc and
+// hf_write_config.cc. Stateless functions; safe from any thread.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "mtrain/recipe/hf_config.h"
 
 namespace mtrain {
+
+/// The number that 0 stands for as the value of a setting, by `zeros` of the family; null if that
+/// does not say. `value_of`: the setting of a path, null if it is not known.
+Node hf_meaning_of_zero(const HfFamily& family, const std::string& setting,
+                        const std::function<Node(const std::string& path)>& value_of);
 
 /// The settings of the plugin that are not among `given`, which config.json and the family give,
 /// and not training's alone, with the plugin's defaults. A setting whose key or path is in

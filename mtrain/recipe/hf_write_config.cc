@@ -6,6 +6,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
@@ -128,16 +129,32 @@ class Writer {
     const Node value = model_.value(key.setting);
     for (const auto& [theirs, ours] : key.values)
       if (brief(ours) == brief(value)) return to_json(theirs);
+    if (key.each_block) return each_block(value, *key.each_block);
     Json json = setting_json(model_, key.setting);
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
-    const bool null_differs = key.null && key.null->key.empty() && key.omitted;
-    if (null_differs && json == to_json(key.null->value)) return Json(nullptr);
-    if (json == 0 && key.zero_omitted) return std::nullopt;
-    if (json == 0 && !key.zero_setting.empty()) return setting_json(model_, key.zero_setting);
-    if (json == 0 && !key.zero_key.empty())
+    return json == 0 ? of_zero(key) : json;
+  }
+
+  /// What is written for a setting of 0.
+  std::optional<Json> of_zero(const HfKey& key) const {
+    if (key.zero_omitted) return std::nullopt;
+    if (key.zero_null) return Json(nullptr);
+    if (!key.zero_setting.empty()) return setting_json(model_, key.zero_setting);
+    if (!key.zero_key.empty())
       if (const HfKey* other = family_.key(key.zero_key); other && other != &key)
         return value_of(*other);
-    return json;
+    const Node number = hf_meaning_of_zero(
+        family_, key.setting, [&](const std::string& path) { return model_.value(path); });
+    return number.is_null() ? Json(0) : to_json(number);
+  }
+
+  /// A pattern of blocks as a list of all blocks.
+  Json each_block(const Node& pattern, const Node& otherwise) const {
+    Json out = Json::array();
+    const bool list = pattern.is_list() && pattern.size() > 0;
+    for (size_t i = 0; i < static_cast<size_t>(model_.number("layers")); ++i)
+      out.push_back(to_json(list ? pattern.items()[i % pattern.size()] : otherwise));
+    return out;
   }
 
   Json dropout(const HfKey& key) const {
@@ -196,12 +213,35 @@ bool is_written(const HfFamily& family, const std::string& path) {
   });
 }
 
+/// In words, the values that a key of the family can have, if `value` is none of them; else empty.
+std::string values_without(const HfFamily& family, const std::string& path,
+                           const std::string& value) {
+  for (const HfKey& key : family.keys) {
+    if (key.setting != path || key.rule != HfKeyRule::setting || key.write_nothing) continue;
+    if (value == "null" && key.omitted && !key.null && !key.omit && key.values.empty())
+      return "a number";
+    if (key.values.empty()) continue;
+    std::vector<std::string> known;
+    bool flags = true;
+    for (const auto& [theirs, ours] : key.values) {
+      flags = flags && theirs.is(NodeKind::boolean);
+      known.push_back(brief(ours));
+    }
+    if (flags && std::find(known.begin(), known.end(), value) == known.end())
+      return join(known, " or ");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
+    if (const std::string known = values_without(family, spec.path, value); !known.empty())
+      out.push_back(
+          cat("model.", spec.path, "=", value, ": ", family.model_type, " has ", known, " only"));
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
                                     [&](const auto& s) { return s.first == spec.path; });
     if (fixed != family.settings.end()) {
@@ -214,6 +254,17 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
     if (value != spec.default_value && value != brief(default_value(spec, "")))
       out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type,
                         " has no key for it, and its models compute with ", spec.default_value));
+  }
+  return out;
+}
+
+std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
+  std::vector<std::string> out;
+  for (const auto& [path, reason] : family.lost_settings) {
+    const FieldSpec* spec = field_of(path, {&model.plugin()});
+    const std::string value = brief(model.value(path));
+    if (spec && value != spec->default_value && value != brief(default_value(*spec, "")))
+      out.push_back(cat("model.", path, "=", value, ": ", reason));
   }
   return out;
 }

@@ -22,6 +22,9 @@ struct HfConfigFacts {
 /// The settings that the family cannot express, one line each: "model.attention.window=512: …".
 MT_API std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model);
 
+/// The settings with an effect that are lost on export, one line each, with the reason.
+MT_API std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model);
+
 /// The text of config.json. REQUIRES: hf_unexpressed() is empty.
 MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& family,
                                   const HfModel& model, const HfConfigFacts& facts);

@@ -71,6 +71,7 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const Che
   const fs::path source = hf_source_folder(recipe);
   const std::string theirs = hf_source_config(recipe);
   const HfFamily& family = hf_family_for_export(families, options.family, theirs, model);
+  for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
   HfFolderWriter out(to);
   const auto tokenizer = open_tokenizer(recipe, plugins);
   const DType dtype =

@@ -1,0 +1,108 @@
+// Runs that start from scratch, with defaults where a family allows them, can be exported as each
+// family that is built, and the folder is read as the same model.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/recipe/hf_families.h"
+#include "roots.h"
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool done(const Scratch& scratch, const std::string& words) {
+  const Outcome outcome = cli_in(scratch.path(), words);
+  const std::string details = words + "\n" + outcome.err;
+  CHECK_MESSAGE(outcome.status == 0, details);
+  return outcome.status == 0;
+}
+
+std::map<std::string, std::string> tensors(const fs::path& folder) {
+  std::map<std::string, std::string> out;
+  const mtrain::HfDir source(folder);
+  for (const mtrain::TensorInfo* t : source.tensors())
+    out[t->name] = {reinterpret_cast<const char*>(t->data.data()), t->data.size()};
+  return out;
+}
+
+/// The width of windows in a model whose blocks have none is without effect; gpt_oss has a default.
+nlohmann::json config_of(const fs::path& folder) {
+  nlohmann::json out = nlohmann::json::parse(slurp(folder / "config.json"));
+  const bool window = out.contains("layer_types") &&
+                      out.at("layer_types").dump().find("sliding") != std::string::npos;
+  if (!window) out.erase("sliding_window");
+  return out;
+}
+
+const std::string kTraining =
+    "tokenizer: byte\ndataset: mock\nrun: {threads: 1}\nlogger: {tensorboard: false}\n"
+    "train: {steps: 1, global_batch_size: 2}\nscheduler: {warmup_steps: 0}\n"
+    "validation: {steps: 0, interval: 0}\n";
+
+/// A small model of the family with defaults elsewhere, as overrides.
+std::string overrides(const mtrain::HfFamily& family) {
+  std::string out =
+      " model.layers=3 model.hidden_size=48 model.heads=4 model.seq_length=16 model.init_std=0.2";
+  if (family.plugin != "gpt2") out += " model.ffn_hidden_size=96";
+  if (family.plugin == "moe") out += " model.moe.experts=4 model.moe.top_k=2";
+  for (const auto& [path, value] : family.settings)
+    out += mtrain::cat(" model.", path, "=", value.as_text());
+  static const std::map<std::string, std::string> extra = {
+      {"deepseek_v2",
+       " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
+       "model.mla.v_head_dim=8"},
+      {"deepseek_v3",
+       " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
+       "model.mla.v_head_dim=8"},
+      {"qwen2_moe", " model.moe.shared_ffn_hidden_size=32"},
+      {"gpt_neox", " model.activation=gelu"},
+      {"gpt_oss", " model.moe.activation_clamp=7"},
+      {"nemotron", " model.activation=squared_relu"},
+      {"persimmon", " model.activation=squared_relu"},
+      {"phi", " model.activation=gelu"},
+      {"starcoder2", " model.activation=gelu"}};
+  const auto more = extra.find(family.model_type);
+  return more == extra.end() ? out : out + more->second;
+}
+
+void check_round_trip(const mtrain::HfFamily& family) {
+  CAPTURE(family.model_type);
+  const Scratch scratch("mtrain-scratch-export");
+  scratch.write("r.yaml", "model: {type: " + family.plugin + "}\n" + kTraining);
+  const std::string family_option = " -q --family " + family.model_type;
+  if (!done(scratch, "r.yaml -q run.dir=run" + overrides(family)) ||
+      !done(scratch, "export run out" + family_option))
+    return;
+  const nlohmann::json config = config_of(scratch / "out");
+  CHECK(config.at("model_type") == family.model_type);
+  for (const char* size : {"hidden_size", "n_embd"})
+    if (config.contains(size)) CHECK(config.at(size) == 48);
+  if (!done(scratch, "import out again -q tokenizer=byte") ||
+      !done(scratch, "export again back" + family_option))
+    return;
+  CHECK(config_of(scratch / "back") == config);
+  CHECK(tensors(scratch / "back") == tensors(scratch / "out"));
+}
+
+}  // namespace
+
+TEST_CASE("a model from scratch is exported as each family, and read back as the same model") {
+  const mtrain::HfFamilies families =
+      mtrain::HfFamilies::read({build_root() / "lib/mtrain/plugins"});
+  size_t checked = 0;
+  for (const mtrain::HfFamily& family : families.all()) {
+    const bool decoder =
+        family.plugin == "llama" || family.plugin == "gpt2" || family.plugin == "moe";
+    if (!decoder || !family.needs.empty()) continue;
+    check_round_trip(family);
+    ++checked;
+  }
+  CHECK(checked > 30);
+}
