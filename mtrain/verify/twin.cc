@@ -1,6 +1,7 @@
 #include "mtrain/verify/twin.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mtrain/base/error.h"
 #include "mtrain/config/yaml_write.h"
@@ -87,6 +88,34 @@ void shrink_rope(Node& tree, int64_t head_dim) {
   }
 }
 
+/// True for a list with both values.
+bool mixed(const std::vector<Node>& flags) {
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](const Node& flag) { return flag.as_int() != flags[0].as_int(); });
+}
+
+/// Windows that end within a sequence, so that a token sees some, but not all earlier ones. A model
+/// that has windows or rotary positions in some of its blocks alternates blocks with and without:
+/// then a twin of any number of blocks has both.
+void shrink_attention(Node& tree, int64_t seq_length) {
+  Shrinker attention(tree, "model.attention");
+  attention.at_most("window", seq_length / 3);
+  if (const Node* list = tree.find("model.attention.window_blocks"); list && list->size() > 0) {
+    const std::vector<Node> blocks = list->items();
+    attention.set("global_interval", mixed(blocks) ? 2 : 0);
+    if (!mixed(blocks) && blocks[0].as_int() == 0) attention.set("window", 0);
+    tree.erase("model.attention.window_blocks");
+  }
+  attention.at_most("global_interval", 2);
+  attention.at_most("no_rope_interval", 2);
+  const Node* pattern = tree.find("model.attention.rope_pattern");
+  if (!pattern || pattern->size() <= 2 || !mixed(pattern->items())) return;
+  const int64_t first = pattern->items()[0].as_int();
+  Node pair = *pattern;
+  pair.items() = {Node::integer(first), Node::integer(1 - first)};
+  tree.set("model.attention.rope_pattern", std::move(pair));
+}
+
 /// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
 int64_t num_blocks(int64_t ranks) {
   if (ranks == 1) return 2;
@@ -95,7 +124,12 @@ int64_t num_blocks(int64_t ranks) {
 
 void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t hidden) {
   if (model.get(Fact::experts) == 0) return;
-  model.set(Fact::experts, round_up(4, ranks));
+  moe.at_most("router.groups", 2);
+  const int64_t groups = std::max<int64_t>(1, moe.get("router.groups")),
+                experts = round_up(4, std::lcm(ranks, groups));
+  model.set(Fact::experts, experts);
+  moe.at_most("router.group_top_k", 1);
+  moe.at_most("router.group_best", experts / groups);
   moe.at_most("top_k", 2);
   if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
   moe.at_most("shared_ffn_hidden_size", hidden);
@@ -104,8 +138,6 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   // experts.
   moe.at_most("layer_freq", num_blocks(ranks) > 2 || moe.get("first_dense_layers") == 0 ? 2 : 1);
   moe.at_most("latent_size", hidden / 2);
-  moe.at_most("router.groups", 2);
-  moe.at_most("router.group_top_k", 1);
 }
 
 /// The widths of latent attention. Returns that of the rotary part of a head, or `head_dim` without
@@ -133,6 +165,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   shrink_rope(tree, shrink_latents(Shrinker(tree, "model.mla"), dim, width, small));
   sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
+  shrink_attention(tree, model.get("seq_length"));
   Shrinker precision(tree, "mixed_precision");
   precision.at_most("first_bf16_layers", 1);
   precision.at_most("last_bf16_layers", num_blocks(ranks) > 2 ? 1 : 0);

@@ -31,6 +31,6 @@ MT_API std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t step
 /// larger size would not cover more cases.
 MT_API TwinSize twin_size(const TwinSize& whole, const RankLayout& layout);
 /// The overrides that set the twin's size.
-std::vector<std::string> overrides(const TwinSize& size);
+MT_API std::vector<std::string> overrides(const TwinSize& size);
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 // Settings that have an effect only together with other settings. A value without effect is a
-// warning where the user wrote it: see Rule::unused.
+// warning where the user wrote it: see Rule::unused. It is an error where it says that the model
+// was meant to be another one.
 #include "mtrain/recipe/rules/rules.h"
 
 namespace mtrain {
@@ -17,9 +18,18 @@ constexpr Rule row(const char* id, const char* path, const char* condition, Deta
           true};
 }
 
+/// The same as an error.
+constexpr Rule refused(const char* id, const char* path, const char* condition,
+                       Details details = {}) {
+  Rule rule = row(id, path, condition, details);
+  rule.severity = Severity::error;
+  return rule;
+}
+
 #define MT_DYNAMIC_SCALE "mixed_precision.dtype == 'fp16' and mixed_precision.loss_scale == 0"
 #define MT_DELAYED "fp8 and mixed_precision.fp8_recipe == 'delayed'"
 #define MT_YARN "model.rope.scaling == 'yarn'"
+#define MT_LATENT "(model.mla.kv_lora_rank ?? 0) > 0"
 #define MT_RECORDS_ARE_SPLIT                                                                      \
   "dataset.valid_path == '' and dataset.test_path == '' and len(dataset.valid_paths ?? []) == 0 " \
   "and len(dataset.test_paths ?? []) == 0"
@@ -27,6 +37,8 @@ constexpr Rule row(const char* id, const char* path, const char* condition, Deta
 constexpr Details kDynamicScale = {"only fp16 has a loss scale, and loss_scale=0 makes it dynamic"};
 constexpr Details kDelayed = {"only delayed scales come from earlier steps"};
 constexpr Details kYarn = {"", "model.rope.scaling='yarn'"};
+constexpr Details kLatent = {"attention has no latents, and heads have the width model.head_dim",
+                             "model.mla.kv_lora_rank=512"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
 constexpr Rule kRules[] = {
@@ -56,8 +68,10 @@ constexpr Rule kRules[] = {
         " and model.rope.attention_factor == null and model.rope.mscale_all_dim > 0",
         {"it is a coefficient of yarn's attention factor, and used only with mscale_all_dim"}),
     row("rope-mscale-all-unused", "model.rope.mscale_all_dim",
-        MT_YARN " and model.rope.attention_factor == null",
-        {"it is a coefficient of yarn's attention factor"}),
+        MT_YARN " and (model.rope.attention_factor == null or (" MT_LATENT
+                " and model.attention.softmax_scale == null))",
+        {"it is a coefficient of yarn's attention factor, and with latent attention of the softmax "
+         "scale"}),
     row("attention-factor-unused", "model.rope.attention_factor",
         "model.rope.scaling in ['yarn', 'longrope']"),
     row("short-factor-unused", "model.rope.short_factor", "model.rope.scaling == 'longrope'"),
@@ -74,6 +88,16 @@ constexpr Rule kRules[] = {
         {"", "model.attention.qk_norm=true"}),
     row("qk-norm-kind-unused", "model.attention.qk_norm_kind", "model.attention.qk_norm",
         {"", "model.attention.qk_norm=true"}),
+    refused("mla-q-rank-unused", "model.mla.q_lora_rank", MT_LATENT, kLatent),
+    refused("mla-qk-width-unused", "model.mla.qk_head_dim", MT_LATENT, kLatent),
+    refused("mla-rope-width-unused", "model.mla.rope_head_dim", MT_LATENT, kLatent),
+    refused("mla-v-width-unused", "model.mla.v_head_dim", MT_LATENT, kLatent),
+    refused("mla-norm-eps-unused", "model.mla.norm_eps", MT_LATENT, kLatent),
+    refused("head-dim-unused", "model.head_dim", "(model.mla.kv_lora_rank ?? 0) == 0",
+            {"its heads have the widths model.mla.qk_head_dim, rope_head_dim and v_head_dim", "",
+             "latent attention"}),
+    refused("group-best-unused", "model.moe.router.group_best", "model.moe.router.groups > 0",
+            {"a group's score is the sum of the scores of its best group_best experts"}),
     row("drop-policy-unused", "model.moe.drop_policy", "model.moe.capacity_factor != null",
         {"without a capacity no token is dropped", "model.moe.capacity_factor=1.0"}),
     row("pre-softmax-unused", "model.moe.router.pre_softmax", "model.moe.router.score == 'softmax'",
@@ -178,6 +202,8 @@ constexpr Rule kRules[] = {
 
 #undef MT_DYNAMIC_SCALE
 #undef MT_DELAYED
+#undef MT_YARN
+#undef MT_LATENT
 #undef MT_RECORDS_ARE_SPLIT
 
 }  // namespace
