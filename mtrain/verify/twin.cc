@@ -94,12 +94,13 @@ bool mixed(const std::vector<Node>& flags) {
                      [&](const Node& flag) { return flag.as_int() != flags[0].as_int(); });
 }
 
-/// Windows that end within a sequence, so that a token sees some, but not all earlier ones. A model
+/// Windows that end within a sequence, so that a token sees some, but not all earlier ones, and
+/// within a piece of context parallelism: those have an even number of tokens, too. A model
 /// that has windows or rotary positions in some of its blocks alternates blocks with and without:
 /// then a twin of any number of blocks has both.
 void shrink_attention(Node& tree, int64_t seq_length) {
   Shrinker attention(tree, "model.attention");
-  attention.at_most("window", seq_length / 3);
+  attention.at_most("window", round_up(seq_length / 3, 2));
   if (const Node* list = tree.find("model.attention.window_blocks"); list && list->size() > 0) {
     const std::vector<Node> blocks = list->items();
     attention.set("global_interval", mixed(blocks) ? 2 : 0);
