@@ -153,6 +153,17 @@ int64_t shrink_latents(Shrinker&& mla, int64_t dim, int64_t head_dim, bool small
   return mla.get("rope_head_dim");
 }
 
+/// Without the settings that have no effect: the text of a twin is a recipe of its own, in which
+/// they would be refused, although the recipe's command line may have switched their feature off.
+void drop_unused(Node& tree) {
+  Shrinker model(tree, "model");
+  if (model.get("mla.kv_lora_rank") > 0)
+    tree.erase("model.head_dim");
+  else
+    tree.erase("model.mla");
+  if (model.get("moe.router.groups") == 0) tree.erase("model.moe.router.group_best");
+}
+
 void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
   FactShrinker sizes(tree, config);
@@ -178,6 +189,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   for (const char* of_its_own :
        {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
     tree.erase(cat("model.", of_its_own));
+  drop_unused(tree);
 }
 
 Node section(std::initializer_list<std::pair<const char*, Node>> entries) {

@@ -126,6 +126,29 @@ TEST_CASE("groups of experts divide the experts of a twin on any number of ranks
   }
 }
 
+TEST_CASE("a feature that is switched off leaves nothing in a twin that would be refused") {
+  const Subject& deepseek = *std::find_if(parts().begin(), parts().end(), [](const Subject& s) {
+    return std::string_view(s.name) == "deepseek";
+  });
+  auto with = [&](const std::vector<OverrideText>& overrides) {
+    return read_recipe(
+        {.recipe = "deepseek",
+         .text = cat("model: ", deepseek.model, "\ndataset: mock\n", "train: {steps: 1}\n"),
+         .directory = fs::current_path(),
+         .overrides = overrides,
+         .cluster = {}},
+        plugins());
+  };
+  const Recipe plain = with({{"model.mla.kv_lora_rank=0", 2},
+                             {"model.moe.router.groups=0", 3},
+                             {"model.moe.router.group_top_k=0", 4}});
+  CHECK_MESSAGE(plain.report.ok(), plain.report.text());
+  const Recipe twin = twin_of(plain, 2, {.ranks = 2});
+  CHECK(number(twin, "model.mla.q_lora_rank") == 0);
+  CHECK(number(twin, "model.moe.router.group_best") == 0);
+  CHECK(number(twin_of(with({}), 2, {.ranks = 2}), "model.mla.q_lora_rank") > 0);
+}
+
 TEST_CASE("every recipe that comes with the program has a twin in every size") {
   size_t valid = 0;
   for (const auto& entry : fs::directory_iterator(source_root() / "recipes")) {
