@@ -37,8 +37,9 @@ constexpr Rule refused(const char* id, const char* path, const char* condition,
 constexpr Details kDynamicScale = {"only fp16 has a loss scale, and loss_scale=0 makes it dynamic"};
 constexpr Details kDelayed = {"only delayed scales come from earlier steps"};
 constexpr Details kYarn = {"", "model.rope.scaling='yarn'"};
-constexpr Details kLatent = {"attention has no latents, and heads have the width model.head_dim",
-                             "model.mla.kv_lora_rank=512"};
+constexpr Details kLatent = {
+    "for latent attention, set model.mla.kv_lora_rank to the width of the latent of keys and "
+    "values; without it, heads have the width model.head_dim"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
 constexpr Rule kRules[] = {
@@ -97,7 +98,8 @@ constexpr Rule kRules[] = {
             {"its heads have the widths model.mla.qk_head_dim, rope_head_dim and v_head_dim", "",
              "latent attention"}),
     refused("group-best-unused", "model.moe.router.group_best", "model.moe.router.groups > 0",
-            {"a group's score is the sum of the scores of its best group_best experts"}),
+            {"it ranks groups of experts: set model.moe.router.groups and group_top_k, or leave it "
+             "out"}),
     row("drop-policy-unused", "model.moe.drop_policy", "model.moe.capacity_factor != null",
         {"without a capacity no token is dropped", "model.moe.capacity_factor=1.0"}),
     row("pre-softmax-unused", "model.moe.router.pre_softmax", "model.moe.router.score == 'softmax'",
