@@ -122,7 +122,8 @@ struct SwishGate {
 };
 /// y = g · sigmoid(factor · g) · (u + offset) with g = min(gate, limit) and u = min(max(up,
 /// -limit), limit), as in gpt-oss (OpenAI 2025, arXiv:2508.10925). Computed in float and rounded
-/// once; where a limit replaces a value, the gradient is 0. About twenty passes over memory: there
+/// once; where a limit replaces a value, the gradient is 0. Limits hold for infinite values, too;
+/// g = -inf gives NaN, as PyTorch's silu does. About twenty passes over memory: there
 /// is no fused kernel.
 MT_API Tensor swish_gate(const Tensor& gate_RF, const Tensor& up_RF, const SwishGate& form);
 

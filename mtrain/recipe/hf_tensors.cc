@@ -154,6 +154,8 @@ bool HfModel::contains(const HfBlocks& blocks, int64_t block) const {
 }
 
 HeadLayout HfModel::heads() const {
+  // Heads of latent attention have widths of their own, and no projection is of all of them.
+  if (number("mla.kv_lora_rank") > 0) return {};
   return layout_of_heads(fact(Fact::hidden_size), fact(Fact::heads), fact(Fact::kv_heads),
                          fact(Fact::head_dim));
 }

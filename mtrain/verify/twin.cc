@@ -1,6 +1,7 @@
 #include "mtrain/verify/twin.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mtrain/base/error.h"
 #include "mtrain/config/yaml_write.h"
@@ -87,6 +88,35 @@ void shrink_rope(Node& tree, int64_t head_dim) {
   }
 }
 
+/// True for a list with both values.
+bool mixed(const std::vector<Node>& flags) {
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](const Node& flag) { return flag.as_int() != flags[0].as_int(); });
+}
+
+/// Windows that end within a sequence, so that a token sees some, but not all earlier ones, and
+/// within a piece of context parallelism: those have an even number of tokens, too. A model
+/// that has windows or rotary positions in some of its blocks alternates blocks with and without:
+/// then a twin of any number of blocks has both.
+void shrink_attention(Node& tree, int64_t seq_length) {
+  Shrinker attention(tree, "model.attention");
+  attention.at_most("window", round_up(seq_length / 3, 2));
+  if (const Node* list = tree.find("model.attention.window_blocks"); list && list->size() > 0) {
+    const std::vector<Node> blocks = list->items();
+    attention.set("global_interval", mixed(blocks) ? 2 : 0);
+    if (!mixed(blocks) && blocks[0].as_int() == 0) attention.set("window", 0);
+    tree.erase("model.attention.window_blocks");
+  }
+  attention.at_most("global_interval", 2);
+  attention.at_most("no_rope_interval", 2);
+  const Node* pattern = tree.find("model.attention.rope_pattern");
+  if (!pattern || pattern->size() <= 2 || !mixed(pattern->items())) return;
+  const int64_t first = pattern->items()[0].as_int();
+  Node pair = *pattern;
+  pair.items() = {Node::integer(first), Node::integer(1 - first)};
+  tree.set("model.attention.rope_pattern", std::move(pair));
+}
+
 /// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
 int64_t num_blocks(int64_t ranks) {
   if (ranks == 1) return 2;
@@ -95,7 +125,12 @@ int64_t num_blocks(int64_t ranks) {
 
 void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t hidden) {
   if (model.get(Fact::experts) == 0) return;
-  model.set(Fact::experts, round_up(4, ranks));
+  moe.at_most("router.groups", 2);
+  const int64_t groups = std::max<int64_t>(1, moe.get("router.groups")),
+                experts = round_up(4, std::lcm(ranks, groups));
+  model.set(Fact::experts, experts);
+  moe.at_most("router.group_top_k", 1);
+  moe.at_most("router.group_best", experts / groups);
   moe.at_most("top_k", 2);
   if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
   moe.at_most("shared_ffn_hidden_size", hidden);
@@ -104,8 +139,6 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   // experts.
   moe.at_most("layer_freq", num_blocks(ranks) > 2 || moe.get("first_dense_layers") == 0 ? 2 : 1);
   moe.at_most("latent_size", hidden / 2);
-  moe.at_most("router.groups", 2);
-  moe.at_most("router.group_top_k", 1);
 }
 
 /// The widths of latent attention. Returns that of the rotary part of a head, or `head_dim` without
@@ -118,6 +151,17 @@ int64_t shrink_latents(Shrinker&& mla, int64_t dim, int64_t head_dim, bool small
   mla.at_most("v_head_dim", dim);
   mla.at_most("rope_head_dim", small ? dim : dim / 2);
   return mla.get("rope_head_dim");
+}
+
+/// Without the settings that have no effect: the text of a twin is a recipe of its own, in which
+/// they would be refused, although the recipe's command line may have switched their feature off.
+void drop_unused(Node& tree) {
+  Shrinker model(tree, "model");
+  if (model.get("mla.kv_lora_rank") > 0)
+    tree.erase("model.head_dim");
+  else
+    tree.erase("model.mla");
+  if (model.get("moe.router.groups") == 0) tree.erase("model.moe.router.group_best");
 }
 
 void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
@@ -133,6 +177,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   shrink_rope(tree, shrink_latents(Shrinker(tree, "model.mla"), dim, width, small));
   sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
+  shrink_attention(tree, model.get("seq_length"));
   Shrinker precision(tree, "mixed_precision");
   precision.at_most("first_bf16_layers", 1);
   precision.at_most("last_bf16_layers", num_blocks(ranks) > 2 ? 1 : 0);
@@ -144,6 +189,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   for (const char* of_its_own :
        {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
     tree.erase(cat("model.", of_its_own));
+  drop_unused(tree);
 }
 
 Node section(std::initializer_list<std::pair<const char*, Node>> entries) {

@@ -1,6 +1,6 @@
 // The twin of a recipe: the same model and settings in a size that trains in milliseconds. Keeps
-// the properties that matter for layouts: shared key/value heads, tied embeddings, biases, experts,
-// dropout, clipping, the dtype. Stateless functions; safe from any thread.
+// the properties that matter for layouts: shared key/value heads, tied embeddings, biases, windows,
+// latents, experts, dropout, clipping, the dtype. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,7 +21,8 @@ struct TwinSize {
 /// The text of the twin's recipe: with synthetic data, without files, checkpoints or logs, for one
 /// rank. Its sizes allow every layout on `ranks` ranks: heads, widths and samples are multiples of
 /// `ranks`, the sequence length of 2 * ranks, and there is a block for every possible stage (at
-/// most 8). The vocabulary is the byte tokenizer's 257, which is prime. Throws Error(config) when
+/// most 8). Windows end within a sequence, and blocks with and without one alternate if the recipe
+/// has both. The vocabulary is the byte tokenizer's 257, which is prime. Throws Error(config) when
 /// the recipe is invalid on one rank or needs a part that this build does not have. Keeps only the
 /// order of axes from the `dist` section.
 MT_API std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps);
@@ -31,6 +32,6 @@ MT_API std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t step
 /// larger size would not cover more cases.
 MT_API TwinSize twin_size(const TwinSize& whole, const RankLayout& layout);
 /// The overrides that set the twin's size.
-std::vector<std::string> overrides(const TwinSize& size);
+MT_API std::vector<std::string> overrides(const TwinSize& size);
 
 }  // namespace mtrain

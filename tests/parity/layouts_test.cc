@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
+#include <set>
 #include <string_view>
 
+#include "mtrain/base/text.h"
 #include "mtrain/verify/report.h"
 #include "subjects.h"
 
@@ -23,10 +26,12 @@ struct Tally {
   size_t legal = 0, run = 0, refused = 0, not_built = 0;
 };
 
-/// Compares the layouts of several numbers of ranks: a subset that is pairwise over all of them,
-/// every `stride`-th of it, or all.
+using Choose = std::function<std::vector<RankLayout>(const std::vector<RankLayout>&)>;
+
+/// Compares the layouts of several numbers of ranks: those that `choose` takes of all of them,
+/// every `stride`-th of these, or all.
 void compare(const Subject& subject, const std::vector<int64_t>& worlds, const std::string& more,
-             Tally& tally, size_t stride = 1) {
+             Tally& tally, size_t stride = 1, const Choose& choose = pairwise) {
   Recipe recipe = recipe_of(subject, more);
   std::map<int64_t, LayoutVerifier> verifiers;
   std::vector<RankLayout> layouts;
@@ -38,7 +43,7 @@ void compare(const Subject& subject, const std::vector<int64_t>& worlds, const s
     for (const auto& r : v.layouts().not_built) tally.not_built += r.layouts.size();
   }
   tally.legal += layouts.size();
-  if (!whole_set()) layouts = pairwise(layouts);
+  if (!whole_set()) layouts = choose(layouts);
   for (size_t i = 0; i < layouts.size(); i += whole_set() ? 1 : stride, ++tally.run) {
     const RankLayout& layout = layouts[i];
     LayoutVerifier& verifier = verifiers.at(layout.ranks);
@@ -50,6 +55,26 @@ void compare(const Subject& subject, const std::vector<int64_t>& worlds, const s
     if (verifier.dtype() != DType::f32 || verdict.kind == LayoutVerdict::Kind::failed) continue;
     CHECK(verdict.loss_first <= 1e-6);
     CHECK(verdict.gradient <= 2e-5);
+  }
+}
+
+/// Few layouts in which every choice occurs: each size of an axis, schedule, way of communication.
+std::vector<RankLayout> each_choice(const std::vector<RankLayout>& layouts) {
+  auto words = [](const RankLayout& layout) {
+    const std::vector<std::string> all = split(text(layout), ' ');
+    return std::set<std::string>(all.begin(), all.end());
+  };
+  std::vector<std::set<std::string>> open;
+  for (const RankLayout& layout : layouts) open.push_back(words(layout));
+  std::vector<RankLayout> out;
+  for (;;) {
+    const auto most = std::max_element(
+        open.begin(), open.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    if (most == open.end() || most->empty()) return out;
+    const std::set<std::string> covered = *most;
+    out.push_back(layouts[static_cast<size_t>(most - open.begin())]);
+    for (auto& rest : open)
+      for (const std::string& word : covered) rest.erase(word);
   }
 }
 
@@ -82,6 +107,16 @@ TEST_CASE("variants of blocks, heads and rotary positions are one rank's in ever
     MESSAGE(std::string(subject.name)
             << ": " << tally.run << " of " << tally.legal << " legal layouts compared");
     CHECK(tally.run >= 3);
+  }
+}
+
+TEST_CASE("every part of a model is one rank's with every axis, schedule and way to communicate") {
+  for (const Subject& subject : parts()) {
+    Tally tally;
+    compare(subject, {4}, "", tally, 1, each_choice);
+    MESSAGE(std::string(subject.name)
+            << ": " << tally.run << " of " << tally.legal << " legal layouts compared");
+    CHECK(tally.run >= 4);
   }
 }
 

@@ -38,6 +38,10 @@ LLAMA = "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hi
 GPT2 = "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"
 MIXTRAL = ("{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: 2, "
            "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}")
+WINDOWS = ("{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 2, ffn_hidden_size: 128, norm_position: sandwich, rope: {percent: 0.5}, "
+           "attention: {window: 64, softmax: learnable, dropout: 0.1}}")
+GPT_OSS = ("{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, attention: {bias: true, window: 128, "
+           "window_blocks: [1, 0, 1, 0, 1, 0, 1, 0], softmax: learnable}, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64, expert_bias: true}}")
 
 BUGS = [
     Bug("loss + log(tp)", "mtrain/nn/vocabulary.cc",
@@ -131,6 +135,15 @@ BUGS = [
     Bug("windows: a ring's keys as far away as if they were the first", "mtrain/dist/context_spans.cc",
         "keys.row += before, keys.rows -= before, offset -= before;",
         "keys.row += before, keys.rows -= before;", Case("test_dist", "*windows*")),
+    Bug("windows of a twin: a ring's keys as far away as if they were the first", "mtrain/dist/context_spans.cc",
+        "keys.row += before, keys.rows -= before, offset -= before;",
+        "keys.row += before, keys.rows -= before;", Layouts(WINDOWS, 2, "cp2 p2p")),
+    Bug("dropout of scores by a rank's own heads", "mtrain/nn/attention_core.cc",
+        "heads.heads.empty() ? 0 : heads.heads[0].global / o.layout.head_dim};",
+        "heads.heads.empty() ? 0 : heads.heads[0].local / o.layout.head_dim};", Layouts(WINDOWS, 2, "tp2")),
+    Bug("biases of experts not added up over the ranks of an expert", "mtrain/nn/moe.cc",
+        "down_bias_->partial.push_back({shards, 0, down_bias_->numel()});",
+        "(void)shards;", Layouts(GPT_OSS, 2, "etp2")),
     Bug("sinks count once for each part of the keys", "mtrain/dist/context_ring.cc",
         "once = {};", "", Case("test_dist", "*sinks*")),
     Bug("capped scores: the gradient of scores without a cap", "mtrain/cpu/kernels/attention_backward.cc",

@@ -90,6 +90,52 @@ inline const std::vector<Subject>& variants() {
   return all;
 }
 
+/// Models that together have every part whose ranks exchange something of its own: windows of some
+/// blocks, sinks, latent attention, biases of experts, norms after layers, heads that are rotated
+/// in part, tables of positions with unused rows.
+inline const std::vector<Subject>& parts() {
+  static const std::vector<Subject> all = {
+      {"gpt-oss",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "attention: {bias: true, window: 128, window_blocks: [1, 0, 1, 0, 1, 0, 1, 0], softmax: "
+       "learnable}, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64, expert_bias: true, "
+       "activation_clamp: 0.5, swish_factor: 1.702, glu_offset: 1, router: {logit_bias: true}}}"},
+      {"gemma3",
+       "{type: llama, layers: 12, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "norm_position: sandwich, norm_zero_centered: true, activation: gelu_new, "
+       "embedding_multiplier: 0, tie_embeddings: true, rope: {local_theta: 100}, attention: "
+       "{window: 512, global_interval: 6, qk_norm: true}}"},
+      {"olmo3",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, norm_position: "
+       "post, attention: {window: 4096, window_blocks: [1, 1, 1, 0, 1, 1, 1, 0], qk_norm: true, "
+       "qk_norm_scope: all_heads}}"},
+      {"rotated in part, with windows and sinks",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 2, ffn_hidden_size: 128, "
+       "norm_position: sandwich, rope: {percent: 0.5}, attention: {window: 64, softmax: "
+       "learnable, logit_cap: 20, dropout: 0.1}}"},
+      {"deepseek",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, rope: "
+       "{interleaved: true, scaling: yarn, factor: 4, original_max_positions: 8, mscale: 1, "
+       "mscale_all_dim: 1}, mla: {q_lora_rank: 64, kv_lora_rank: 32, qk_head_dim: 16, "
+       "rope_head_dim: 8, v_head_dim: 12}, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64, "
+       "shared_experts: 1, first_dense_layers: 1, router: {score: sigmoid, normalize: always, "
+       "scaling: 2.5, groups: 4, group_top_k: 2, group_best: 2, bias: true, balancing: "
+       "[seq_aux_loss], aux_loss_coeff: [0.01]}}}"},
+      {"latent attention with windows and sinks",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, norm_position: "
+       "post, attention: {window: 64, global_interval: 3, softmax: off_by_one}, mla: "
+       "{kv_lora_rank: 32, qk_head_dim: 16, rope_head_dim: 8, v_head_dim: 24}, moe: {experts: 8, "
+       "top_k: 2, ffn_hidden_size: 64, expert_bias: true}}"},
+      {"gpt2 with shared keys and values",
+       "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, kv_heads: 2, position_offset: 2, "
+       "dropout: 0.1}"},
+      {"roberta",
+       "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, "
+       "position_offset: 2, segments: 1, dropout: 0.1}"},
+  };
+  return all;
+}
+
 /// REQUIRES: there is one of that name.
 inline const Subject& subject_named(std::string_view name) {
   auto found = std::find_if(subjects().begin(), subjects().end(),

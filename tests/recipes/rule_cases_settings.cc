@@ -46,6 +46,11 @@ constexpr RuleCase kSettings[] = {
     {"fp8-shape-heads", "llama",
      "mixed_precision.fp8=e4m3 model.heads=4 model.kv_heads=4 model.head_dim=8 dist.tp=4",
      "mixed_precision.fp8=e4m3 model.heads=4 model.kv_heads=4 model.head_dim=16 dist.tp=4"},
+    {"fp8-shape-heads", "moe",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.hidden_size=4112 model.heads=17 "
+     "model.kv_heads=17",
+     "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.hidden_size=4112 model.heads=17 "
+     "model.kv_heads=17 model.mla.kv_lora_rank=512"},
     {"fp8-shape-experts", "moe",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=24",
      "mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16 model.moe.ffn_hidden_size=32"},
@@ -141,6 +146,13 @@ constexpr RuleCase kSettings[] = {
     {"offload-layers", "llama", "offload.layers=32", "offload.layers=31"},
     {"recompute-norms", "bert", "model.recompute=selective model.recompute_modules=[mlp,layernorm]",
      "model.recompute=selective model.recompute_modules=[mlp]"},
+    {"recompute-norms-post", "llama",
+     "model.recompute=selective model.recompute_modules=[mlp,layernorm] model.norm_position=post",
+     "model.recompute=selective model.recompute_modules=[mlp,layernorm] model.norm_position=post "
+     "dist.tp=2 dist.sp=true"},
+    {"recompute-norms-post", "moe",
+     "model.recompute=selective model.recompute_modules=[layernorm] model.norm_position=post",
+     "model.recompute=selective model.recompute_modules=[layernorm] model.norm_position=sandwich"},
     {"offload-alone", "llama", "offload.layers=4 model.recompute=full", "offload.layers=4"},
     {"offload-attn-proj", "llama", "offload.modules=[attn_proj]",
      "offload.modules=[attn_proj,core_attn]"},

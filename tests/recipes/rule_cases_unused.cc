@@ -5,6 +5,7 @@ namespace {
 
 #define MT_FP8 " mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16"
 #define MT_FP4 " mixed_precision.fp4=nvfp4 mixed_precision.dtype=bf16"
+#define MT_LATENT "model.mla.kv_lora_rank=512 model.kv_heads=32"
 #define MT_FIM "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c"
 
 constexpr RuleCase kUnused[] = {
@@ -31,6 +32,10 @@ constexpr RuleCase kUnused[] = {
     {"rope-mscale-all-unused", "llama",
      "model.rope.mscale_all_dim=1 model.rope.scaling=yarn model.rope.attention_factor=1.2",
      "model.rope.mscale_all_dim=1 model.rope.scaling=yarn"},
+    {"rope-mscale-all-unused", "moe",
+     MT_LATENT " model.rope={scaling:yarn,mscale_all_dim:1,attention_factor:1.2} "
+               "model.attention.softmax_scale=0.1",
+     MT_LATENT " model.rope={scaling:yarn,mscale_all_dim:1,attention_factor:1.2}"},
     {"attention-factor-unused", "llama", "model.rope.attention_factor=1.2",
      "model.rope.attention_factor=1.2 model.rope.scaling=yarn"},
     {"short-factor-unused", "llama", "model.rope.short_factor=[1]",
@@ -57,6 +62,17 @@ constexpr RuleCase kUnused[] = {
      "model.attention.qk_norm_scope=all_heads model.attention.qk_norm=true"},
     {"qk-norm-kind-unused", "moe", "model.attention.qk_norm_kind=layer",
      "model.attention.qk_norm_kind=layer model.attention.qk_norm=true"},
+    {"mla-q-rank-unused", "moe", "model.mla.q_lora_rank=1536",
+     "model.mla.q_lora_rank=1536 " MT_LATENT},
+    {"mla-qk-width-unused", "moe", "model.mla.qk_head_dim=64",
+     "model.mla.qk_head_dim=64 " MT_LATENT},
+    {"mla-rope-width-unused", "moe", "model.mla.rope_head_dim=32",
+     "model.mla.rope_head_dim=32 " MT_LATENT},
+    {"mla-v-width-unused", "moe", "model.mla.v_head_dim=64", "model.mla.v_head_dim=64 " MT_LATENT},
+    {"mla-norm-eps-unused", "moe", "model.mla.norm_eps=1e-5", "model.mla.norm_eps=1e-5 " MT_LATENT},
+    {"head-dim-unused", "moe", "model.head_dim=64 " MT_LATENT, "model.head_dim=64"},
+    {"group-best-unused", "moe", "model.moe.router.group_best=2",
+     "model.moe.router.group_best=2 model.moe.router.groups=2 model.moe.router.group_top_k=1"},
     {"drop-policy-unused", "moe", "model.moe.drop_policy=position",
      "model.moe.drop_policy=position model.moe.capacity_factor=1.5"},
     {"pre-softmax-unused", "moe",
@@ -182,6 +198,7 @@ constexpr RuleCase kUnused[] = {
 
 #undef MT_FP8
 #undef MT_FP4
+#undef MT_LATENT
 #undef MT_FIM
 
 }  // namespace

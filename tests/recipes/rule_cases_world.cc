@@ -15,6 +15,8 @@ constexpr RuleCase kWorld[] = {
     {"heads-divide-hidden", "llama", "model.hidden_size=4100",
      "model.hidden_size=4100 model.head_dim=128"},
     {"heads-divide-hidden", "gpt2", "model.heads=7", "model.heads=6"},
+    {"heads-divide-hidden", "moe", "model.hidden_size=4100",
+     "model.hidden_size=4100 model.mla.kv_lora_rank=512 model.kv_heads=32"},
     {"head-dim-even", "llama", "model.head_dim=127", "model.head_dim=128"},
     {"qk-norm-whole-kind", "llama",
      "model.attention={qk_norm:true,qk_norm_scope:all_heads,qk_norm_kind:layer}",

@@ -25,6 +25,15 @@ class Floats {
                                          .dtype = DType::f32});
     return y;
   }
+  /// min(max(x, -limit), limit).
+  Tensor clamp(const Tensor& x, float limit) const {
+    Tensor y = ctx_.empty(x.shape(), DType::f32);
+    ctx_.copy(y, x);
+    ctx_.kernels().clamp(
+        ctx_.stream(),
+        {.x = y.raw(), .kept = nullptr, .count = y.numel(), .limit = limit, .dtype = DType::f32});
+    return y;
+  }
   Tensor mul(const Tensor& a, const Tensor& b) const {
     Tensor y = ctx_.empty(a.shape(), DType::f32);
     ctx_.kernels().mul(
@@ -70,22 +79,24 @@ struct GatedSwish {
         .with(PlacementRule::add, u);
   }
 
-  /// x within the limit, and 1 where it is (0 where the limit replaces it). Both are exact.
-  struct Limited {
-    Tensor x, inside;
-  };
-  Limited limited(const Floats& f, const Tensor& x, bool below) const {
-    if (form.limit == 0) return {x, {}};
-    const float c = form.limit;
-    Tensor inside = f.unary(f.affine(x, -1, 0), UnaryKind::step, c);  // x < c
-    Tensor y = f.affine(inside, -c, c);
-    if (below) {
-      Tensor above = f.unary(x, UnaryKind::step, c);  // x > -c
-      f.add(y, f.affine(above, c, -c), 1);
-      inside = f.mul(inside, above);
-    }
-    f.add(y, f.mul(x, inside), 1);
-    return {y, inside};
+  /// x, or the limit where x is beyond it: exact, and also where x is infinite. `below`: also where
+  /// x is below -limit.
+  Tensor limited(const Floats& f, const Tensor& x, bool below) const {
+    if (form.limit == 0) return x;
+    if (below) return f.clamp(x, form.limit);
+    // The parts of x above and below 0, one of which is 0.
+    Tensor y = f.clamp(f.unary(x, UnaryKind::relu), form.limit);
+    f.add(y, f.unary(f.affine(x, -1, 0), UnaryKind::relu), -1);
+    return y;
+  }
+  /// 1 where limited() is x, 0 where it is a limit; undefined without one.
+  Tensor inside(const Floats& f, const Tensor& x, bool below) const {
+    if (form.limit == 0) return {};
+    Tensor under = f.unary(f.affine(x, -1, 0), UnaryKind::step, form.limit);
+    return below ? f.mul(under, f.unary(x, UnaryKind::step, form.limit)) : under;
+  }
+  static Tensor masked(const Floats& f, const Tensor& gradient, const Tensor& inside) {
+    return inside.defined() ? f.mul(gradient, inside) : gradient;
   }
 
   Tensor forward(ExecutionContext& ctx, const Tensor& gate_in, const Tensor& up_in) {
@@ -94,23 +105,24 @@ struct GatedSwish {
   }
   Tensor recompute(ExecutionContext& ctx) {
     const Floats f(ctx);
-    Tensor g = limited(f, f.of(gate), false).x, u = limited(f, f.of(up), true).x;
+    Tensor g = limited(f, f.of(gate), false), u = limited(f, f.of(up), true);
     Tensor s = f.unary(f.affine(g, form.factor, 0), UnaryKind::sigmoid);
     return f.rounded(f.mul(f.mul(g, s), f.affine(u, 1, form.offset)), gate.dtype());
   }
   void backward(ExecutionContext& ctx, const Tensor& dy_in, Grads<2>& grads) {
     const Floats f(ctx);
-    Limited g = limited(f, f.of(gate), false), u = limited(f, f.of(up), true);
-    Tensor s = f.unary(f.affine(g.x, form.factor, 0), UnaryKind::sigmoid), dy = f.of(dy_in);
+    const Tensor gate_in = f.of(gate), up_in = f.of(up);
+    Tensor g = limited(f, gate_in, false), u = limited(f, up_in, true);
+    Tensor s = f.unary(f.affine(g, form.factor, 0), UnaryKind::sigmoid), dy = f.of(dy_in);
     if (grads[1].wanted()) {
-      Tensor du = f.mul(dy, f.mul(g.x, s));
-      grads[1].give(ctx, f.rounded(u.inside.defined() ? f.mul(du, u.inside) : du, up.dtype()));
+      Tensor du = masked(f, f.mul(dy, f.mul(g, s)), inside(f, up_in, true));
+      grads[1].give(ctx, f.rounded(du, up.dtype()));
     }
     if (!grads[0].wanted()) return;
     // d(g s)/dg = s (1 + f g (1 - s))
-    Tensor slope = f.mul(f.affine(g.x, form.factor, 0), f.affine(s, -1, 1));
-    Tensor dg = f.mul(f.mul(dy, f.affine(u.x, 1, form.offset)), f.mul(s, f.affine(slope, 1, 1)));
-    grads[0].give(ctx, f.rounded(g.inside.defined() ? f.mul(dg, g.inside) : dg, gate.dtype()));
+    Tensor slope = f.mul(f.affine(g, form.factor, 0), f.affine(s, -1, 1));
+    Tensor dg = f.mul(f.mul(dy, f.affine(u, 1, form.offset)), f.mul(s, f.affine(slope, 1, 1)));
+    grads[0].give(ctx, f.rounded(masked(f, dg, inside(f, gate_in, false)), gate.dtype()));
   }
 };
 
@@ -123,6 +135,7 @@ Tensor swish_gate(const Tensor& gate, const Tensor& up, const SwishGate& form) {
   const KernelTable& kernels = gate.context().kernels();
   require_kernel(gate.context(), kernels.unary, "unary");
   require_kernel(gate.context(), kernels.mul, "mul");
+  require_kernel(gate.context(), kernels.clamp, "clamp");
   require_kernel(gate.context(), kernels.cast, "cast");
   return apply(GatedSwish{.form = form, .gate = {}, .up = {}}, gate, up);
 }

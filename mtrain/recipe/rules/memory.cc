@@ -37,6 +37,13 @@ constexpr Rule kRules[] = {
      "not 'layernorm' in model.recompute_modules", "{model.type} cannot recompute layernorm",
      "it adds the results of norms to the residual stream",
      "model.recompute_modules=['core_attn']"},
+    {"recompute-norms-post", "model.recompute_modules",
+     "model.recompute == 'selective' and model.norm_position == 'post' and 'layernorm' in "
+     "model.recompute_modules",
+     "dist.sp", "layernorm saves nothing with norm_position=post",
+     "no norm comes before attention and MLP; only dist.sp has a gathered copy of their input to "
+     "drop",
+     "model.recompute_modules=['core_attn']; dist.sp"},
     {"offload-layers", "offload.layers", "offload.layers > 0", "offload.layers < model.layers",
      "{offload.layers} is not below model.layers ({model.layers})",
      "the last block's activations are needed immediately", "offload.layers=model.layers - 1"},

@@ -47,7 +47,7 @@ constexpr Rule kRules[] = {
      "dist.tp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.ffn_hidden_size; dist.tp"},
-    {"fp8-shape-heads", "model.heads", "fp8 or fp4",
+    {"fp8-shape-heads", "model.heads", "(fp8 or fp4) and (model.mla.kv_lora_rank ?? 0) == 0",
      "(model.heads * head_width) % (quantized_group * dist.tp) == 0",
      "{model.heads} heads of {head_width} have {model.heads * head_width} values, which is not a "
      "multiple of {quantized_group} x tp = {quantized_group * dist.tp}",

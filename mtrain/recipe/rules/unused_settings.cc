@@ -1,5 +1,6 @@
 // Settings that have an effect only together with other settings. A value without effect is a
-// warning where the user wrote it: see Rule::unused.
+// warning where the user wrote it: see Rule::unused. It is an error where it says that the model
+// was meant to be another one.
 #include "mtrain/recipe/rules/rules.h"
 
 namespace mtrain {
@@ -17,9 +18,18 @@ constexpr Rule row(const char* id, const char* path, const char* condition, Deta
           true};
 }
 
+/// The same as an error.
+constexpr Rule refused(const char* id, const char* path, const char* condition,
+                       Details details = {}) {
+  Rule rule = row(id, path, condition, details);
+  rule.severity = Severity::error;
+  return rule;
+}
+
 #define MT_DYNAMIC_SCALE "mixed_precision.dtype == 'fp16' and mixed_precision.loss_scale == 0"
 #define MT_DELAYED "fp8 and mixed_precision.fp8_recipe == 'delayed'"
 #define MT_YARN "model.rope.scaling == 'yarn'"
+#define MT_LATENT "(model.mla.kv_lora_rank ?? 0) > 0"
 #define MT_RECORDS_ARE_SPLIT                                                                      \
   "dataset.valid_path == '' and dataset.test_path == '' and len(dataset.valid_paths ?? []) == 0 " \
   "and len(dataset.test_paths ?? []) == 0"
@@ -27,6 +37,9 @@ constexpr Rule row(const char* id, const char* path, const char* condition, Deta
 constexpr Details kDynamicScale = {"only fp16 has a loss scale, and loss_scale=0 makes it dynamic"};
 constexpr Details kDelayed = {"only delayed scales come from earlier steps"};
 constexpr Details kYarn = {"", "model.rope.scaling='yarn'"};
+constexpr Details kLatent = {
+    "for latent attention, set model.mla.kv_lora_rank to the width of the latent of keys and "
+    "values; without it, heads have the width model.head_dim"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
 constexpr Rule kRules[] = {
@@ -56,12 +69,25 @@ constexpr Rule kRules[] = {
         " and model.rope.attention_factor == null and model.rope.mscale_all_dim > 0",
         {"it is a coefficient of yarn's attention factor, and used only with mscale_all_dim"}),
     row("rope-mscale-all-unused", "model.rope.mscale_all_dim",
-        MT_YARN " and model.rope.attention_factor == null",
-        {"it is a coefficient of yarn's attention factor"}),
+        MT_YARN " and (model.rope.attention_factor == null or (" MT_LATENT
+                " and model.attention.softmax_scale == null))",
+        {"it is a coefficient of yarn's attention factor, and with latent attention of the softmax "
+         "scale"}),
     row("attention-factor-unused", "model.rope.attention_factor",
         "model.rope.scaling in ['yarn', 'longrope']"),
     row("short-factor-unused", "model.rope.short_factor", "model.rope.scaling == 'longrope'"),
     row("long-factor-unused", "model.rope.long_factor", "model.rope.scaling == 'longrope'"),
+    refused("mla-q-rank-unused", "model.mla.q_lora_rank", MT_LATENT, kLatent),
+    refused("mla-qk-width-unused", "model.mla.qk_head_dim", MT_LATENT, kLatent),
+    refused("mla-rope-width-unused", "model.mla.rope_head_dim", MT_LATENT, kLatent),
+    refused("mla-v-width-unused", "model.mla.v_head_dim", MT_LATENT, kLatent),
+    refused("mla-norm-eps-unused", "model.mla.norm_eps", MT_LATENT, kLatent),
+    refused("head-dim-unused", "model.head_dim", "(model.mla.kv_lora_rank ?? 0) == 0",
+            {"its heads have the widths model.mla.qk_head_dim, rope_head_dim and v_head_dim", "",
+             "latent attention"}),
+    refused("group-best-unused", "model.moe.router.group_best", "model.moe.router.groups > 0",
+            {"it ranks groups of experts: set model.moe.router.groups and group_top_k, or leave it "
+             "out"}),
     row("local-theta-unused", "model.rope.local_theta", "model.attention.window > 0",
         {"no block has a window"}),
     row("window-interval-unused", "model.attention.global_interval",
@@ -178,6 +204,8 @@ constexpr Rule kRules[] = {
 
 #undef MT_DYNAMIC_SCALE
 #undef MT_DELAYED
+#undef MT_YARN
+#undef MT_LATENT
 #undef MT_RECORDS_ARE_SPLIT
 
 }  // namespace

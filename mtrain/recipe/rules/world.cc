@@ -30,7 +30,8 @@ constexpr Rule kRules[] = {
      "tensor parallelism communicates in every block, which across nodes takes longer than the "
      "computation",
      "dist.tp", Severity::warning},
-    {"heads-divide-hidden", "model.heads", "(model.head_dim ?? 0) == 0",
+    {"heads-divide-hidden", "model.heads",
+     "(model.head_dim ?? 0) == 0 and (model.mla.kv_lora_rank ?? 0) == 0",
      "model.hidden_size % model.heads == 0",
      "{model.heads} heads do not divide hidden_size ({model.hidden_size})",
      "without head_dim, a head is hidden_size / heads wide", "model.heads"},

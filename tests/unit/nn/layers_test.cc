@@ -217,6 +217,23 @@ TEST_CASE("region: projections of a norm that is computed again in backward, to 
   }
 }
 
+TEST_CASE("layers: an embedding with an offset reads and trains the rows after it") {
+  constexpr int64_t kRows = 7, kWidth = 4, kOffset = 2;
+  Workshop shop;
+  Embedding embed(shop.root() / "positions", {"positions", kRows}, {"embed", kWidth}, 0.5f,
+                  kOffset);
+  CHECK(embed.weight.global == Shape{kRows, kWidth});
+  shop.list.allocate_gradients(shop.context());
+  const std::vector<int32_t> ids = {0, 4, 1, 0}, rows = {2, 6, 3, 2};
+  Tensor y = embed(make_ids(shop.context(), ids));
+  CHECK(values_of(y) == reference::embedding(shop.value("positions.weight"), rows, kWidth));
+  const Values dy = random_values(std::ssize(ids) * kWidth, "dy");
+  backward(y, make(shop.context(), dy, {std::ssize(ids), kWidth}, DType::f32));
+  const Values got = values_of(embed.weight.main_grad);
+  check_close(got, reference::embedding_backward(dy, rows, kRows, kWidth), DType::f32, {}, "table");
+  for (size_t i = 0; i < kOffset * kWidth; ++i) CHECK(got[i] == 0);
+}
+
 TEST_CASE(
     "layers: the head gives logits, or losses when there are targets, and a tied matrix gets both "
     "gradients") {

@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_write_config.h"
 #include "roots.h"
 
 using namespace mtrain;
@@ -191,4 +195,52 @@ TEST_CASE("an earlier folder adds and replaces families; an earlier plugin repla
   families = HfFamilies::read({first.path(), later});
   CHECK_FALSE(families.find("b", ""));
   CHECK(families.find("a", "")->needs == "x");
+}
+
+TEST_CASE("plus: a key counts more than its setting, in what is read, omitted and written") {
+  const Plugins plugins;
+  plugins.write("model.families/common",
+                "keys:\n  model_type: {harmless: why}\n  architectures: {harmless: why}\n");
+  plugins.write("model_tiny.families/a",
+                kHead +
+                    "keys:\n  max_position_embeddings: {setting: max_positions, plus: 2, "
+                    "zero_setting: seq_length, default: 512}\n"
+                    "  hidden_size: {setting: width}\ntensors:\n  t: p\n");
+  const HfFamilies families = plugins.read();
+  CHECK_MESSAGE(families.faults().ok(), families.faults().text());
+  auto field = [](const char* path) {
+    FieldSpec spec;
+    spec.path = path;
+    spec.type = FieldType::integer;
+    spec.default_value = "0";
+    return spec;
+  };
+  const Schema schema{.name = "tiny",
+                      .doc = "",
+                      .fields = {field("max_positions"), field("seq_length"), field("width")},
+                      .needs = ""};
+  const HfTarget target{.families = families,
+                        .plugin = "tiny",
+                        .schemas = {&schema},
+                        .schema_of = [&](std::string_view) { return &schema; }};
+  auto read = [&](const std::string& keys) {
+    const HfFolderConfig config = read_hf_config(
+        cat(R"({"model_type": "a", "architectures": ["A"], "hidden_size": 8)", keys, "}"),
+        "config.json", target);
+    for (const HfRefusal& refusal : config.refused) CHECK_MESSAGE(false, refusal.what);
+    int64_t value = -1;
+    for (const HfSetting& setting : config.settings)
+      if (setting.path == "model.max_positions") value = setting.value.as_int();
+    return value;
+  };
+  CHECK(read(R"(, "max_position_embeddings": 514)") == 512);
+  CHECK(read("") == 510);  // the default of the config class is theirs, too
+  auto written = [&](const char* settings) {
+    const Node section = parse_yaml(settings);
+    const HfFamily& family = *families.find("a", "");
+    const std::string text = hf_config_text(families, family, HfModel(section, schema), {});
+    return nlohmann::json::parse(text).at("max_position_embeddings").get<int64_t>();
+  };
+  CHECK(written("{max_positions: 512, seq_length: 128, width: 8}") == 514);
+  CHECK(written("{max_positions: 0, seq_length: 128, width: 8}") == 130);
 }

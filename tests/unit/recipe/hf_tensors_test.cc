@@ -95,6 +95,33 @@ TEST_CASE("experts, one after the other, interleaved, and stacked") {
   CHECK_THROWS_AS(placed({}, {}, {Shape{2, 5}, Shape{2, 6}}), Error);
 }
 
+TEST_CASE(
+    "a vector is one row of a parameter: that of a head, of several in turn, or its only one") {
+  const HfPlacement second = placed({.vector = true}, {}, {Shape{3, 5}}, 1, 3);
+  CHECK(second.shape == Shape{5});
+  CHECK(places(second, 0, 3) == Rows{-1, 0, -1});
+  CHECK(second.element(0, 4) == 4);
+  const HfPlacement only = placed({.vector = true}, {}, {Shape{1, 7}});
+  CHECK(only.shape == Shape{7});
+  CHECK(places(only, 0, 1) == Rows{0});
+  CHECK(placed({}, {}, {Shape{3, 5}}, 1, 3).shape == Shape{1, 5});  // a matrix without the word
+  CHECK_THROWS_WITH_AS(placed({.vector = true}, {}, {Shape{3, 5}}),
+                       doctest::Contains("t is a vector, and p0 has 3 rows for it"), Error);
+}
+
+TEST_CASE("heads of latent attention have no common width, whatever the width of the model") {
+  Schema plugin = schema();
+  FieldSpec rank;
+  rank.path = "mla.kv_lora_rank";
+  rank.type = FieldType::integer;
+  rank.default_value = "0";
+  plugin.fields.push_back(rank);
+  const Node plain = parse_yaml("{hidden_size: 10}"),
+             latent = parse_yaml("{hidden_size: 10, mla: {kv_lora_rank: 4}}");
+  CHECK_THROWS_AS(HfModel(plain, plugin).heads(), Error);
+  CHECK_NOTHROW(HfModel(latent, plugin).heads());
+}
+
 TEST_CASE("settings decide which tensors a model has") {
   HfFamily family;
   family.model_type = "tiny";
