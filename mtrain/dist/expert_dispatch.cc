@@ -1,6 +1,10 @@
 #include "mtrain/dist/expert_dispatch.h"
 
+#include <algorithm>
 #include <numeric>
+
+#include "mtrain/autograd/ops.h"
+#include "mtrain/dist/redistribute.h"
 
 namespace mtrain {
 namespace {
@@ -22,6 +26,25 @@ RowMap permutation(ExecutionContext& ctx, const std::vector<int32_t>& from) {
   return {ids(ctx, from, {rows}), ids(ctx, to, {rows, 1})};
 }
 
+/// Notes the start of an exchange, in forward and backward.
+struct Note {
+  TokenExchange what = TokenExchange::dispatch;
+  std::shared_ptr<ExchangeWatch> watch;
+
+  MaybePlacement placed(const Tensor& x) const { return x.placement(); }
+  void call(bool backward) const {
+    if (watch && *watch) (*watch)(what, backward);
+  }
+  Tensor forward(ExecutionContext&, const Tensor& x) {
+    call(false);
+    return x;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    call(true);
+    g[0].give(ctx, dy);
+  }
+};
+
 RowMap inverse(const RowMap& map) {
   int64_t rows = map.from.numel();
   return {map.to.view({rows}), map.from.view({rows, 1})};
@@ -35,7 +58,62 @@ ExpertDispatch::ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
   MT_CHECK(
       ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0,
       ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " ranks per expert");
-  plan_sending(ctx, experts, tokens);
+  if (gathers())
+    plan_own_rows(ctx, experts, tokens);
+  else
+    plan_sending(ctx, experts, tokens);
+}
+
+/// The experts of the tokens of all ranks. A dry run has no peers: all choose alike.
+std::vector<int32_t> ExpertDispatch::experts_of_all(ExecutionContext& ctx,
+                                                    const std::vector<int32_t>& experts,
+                                                    int64_t tokens) const {
+  std::vector<int32_t> all;
+  if (!ctx.backend().computes()) {
+    for (int64_t r = 0; r < ranks_.ranks(); ++r)
+      all.insert(all.end(), experts.begin(), experts.end());
+    return all;
+  }
+  Communicator& comm = ranks_.group->comm();
+  std::vector<int64_t> counts(static_cast<size_t>(ranks_.ranks()));
+  comm.all_gather(std::span<const int64_t>(&tokens, 1), std::span(counts));
+  MT_USER_CHECK(std::all_of(counts.begin(), counts.end(), [&](int64_t n) { return n == tokens; }),
+                ErrorClass::config,
+                cat("ranks that share experts have different numbers of tokens, such as ", tokens,
+                    " and ", *std::max_element(counts.begin(), counts.end())),
+                "set model.moe.dispatcher=alltoall");
+  all.resize(experts.size() * counts.size());
+  if (all.empty()) return all;
+  const auto bytes = static_cast<int64_t>(experts.size() * sizeof(int32_t));
+  comm.all_gather({experts.data(), bytes, DType::u8},
+                  {all.data(), bytes * ranks_.ranks(), DType::u8});
+  return all;
+}
+
+// Rows of this rank's experts among the tokens of all ranks, ordered by expert and then by token.
+void ExpertDispatch::plan_own_rows(ExecutionContext& ctx, const std::vector<int32_t>& own,
+                                   int64_t own_tokens) {
+  const std::vector<int32_t> experts = experts_of_all(ctx, own, own_tokens);
+  const int64_t tokens = own_tokens * ranks_.ranks(), here = ranks_.experts_here(),
+                first = ranks_.group->index() / ranks_.copies * here,
+                k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1;
+  std::vector<std::vector<int32_t>> slots(static_cast<size_t>(here));
+  for (size_t slot = 0; slot < experts.size(); ++slot)
+    if (const int64_t e = experts[slot] - first; experts[slot] >= 0 && e >= 0 && e < here)
+      slots[static_cast<size_t>(e)].push_back(static_cast<int32_t>(slot));
+  std::vector<int32_t> token_of, slot_of, to(experts.size(), -1);
+  std::vector<int64_t> rows;
+  for (const auto& mine : slots) {
+    for (int32_t slot : mine) {
+      to[static_cast<size_t>(slot)] = static_cast<int32_t>(slot_of.size());
+      slot_of.push_back(slot);
+      token_of.push_back(slot / static_cast<int32_t>(k));
+    }
+    rows.push_back(static_cast<int64_t>(mine.size()));
+  }
+  sent_ = here_ = static_cast<int64_t>(slot_of.size());
+  map_ = {{ids(ctx, token_of, {here_}), ids(ctx, to, {tokens, k})}, ids(ctx, slot_of, {here_}), 1};
+  rows_ = std::make_shared<const std::vector<int64_t>>(std::move(rows));
 }
 
 // Sends rows part by part, the same rows to each copy of a part, ordered by expert and then by
@@ -115,6 +193,11 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
 }
 
 Tensor ExpertDispatch::send(const Tensor& x) const {
+  if (gathers()) {
+    Tensor all = redistribute(apply(Note{TokenExchange::dispatch, ranks_.exchange_watch}, x),
+                              *ranks_.group, Placement::S(0), Placement::R());
+    return gather_rows(all, map_.rows);
+  }
   Tensor rows = gather_rows(x, map_.rows);
   return there_ ? begin_exchange(rows, there_) : rows;
 }
@@ -125,6 +208,14 @@ Tensor ExpertDispatch::arrive(const Tensor& sent) const {
 
 Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights,
                                const Tensor& addend) const {
+  if (gathers()) {
+    // Each rank has the results of its own experts, for the tokens of all ranks.
+    Tensor all = redistribute(weights, *ranks_.group, Placement::S(0), Placement::R());
+    Tensor y =
+        redistribute(combine_rows(rows, all, map_), *ranks_.group, Placement::P(), Placement::S(0));
+    y = apply(Note{TokenExchange::combine, ranks_.exchange_watch}, y);
+    return addend.defined() ? add(y, addend) : y;
+  }
   if (!there_) return combine_rows(rows, weights, map_, addend);
   auto back = std::make_shared<RowExchange>();
   back->axis = ranks_.group, back->send = recv_, back->recv = send_;

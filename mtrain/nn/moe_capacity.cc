@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
+
+#include "mtrain/nn/token_share.h"
 
 namespace mtrain {
 namespace {
@@ -14,37 +15,6 @@ struct Candidate {
   float weight = 0;
 };
 static_assert(sizeof(Candidate) == 16);
-
-/// Gathers the data of all ranks of the axis, in rank order; sizes may differ.
-std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
-  if (!active_axis(axis)) return mine;
-  auto ranks = static_cast<size_t>(axis->size());
-  auto count = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> counts(ranks);
-  axis->comm().all_gather(std::span<const int64_t>(&count, 1), std::span(counts));
-  mine.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())));
-  if (mine.empty()) return {};  // these ranks have only padding
-  std::vector<Candidate> padded(mine.size() * ranks), all;
-  auto size = static_cast<int64_t>(mine.size() * sizeof(Candidate));
-  axis->comm().all_gather({mine.data(), size, DType::u8},
-                          {padded.data(), size * axis->size(), DType::u8});
-  for (size_t r = 0; r < ranks; ++r) {
-    auto begin = padded.begin() + static_cast<ptrdiff_t>(r * mine.size());
-    all.insert(all.end(), begin, begin + counts[r]);
-  }
-  return all;
-}
-
-/// The tokens of the micro-batch to which the rows of the residual stream belong.
-std::vector<int64_t> tokens_of_rows(const ExecutionContext& ctx, int64_t rows) {
-  std::vector<int64_t> out;
-  std::vector<RowRange> ranges =
-      ctx.own_tokens ? *ctx.own_tokens : std::vector<RowRange>{{0, rows}};
-  for (const RowRange& range : ranges)
-    for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.first + i);
-  MT_CHECK_EQ(static_cast<int64_t>(out.size()), rows);
-  return out;
-}
 
 }  // namespace
 
@@ -68,10 +38,7 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
   };
   for (size_t i = 0; i < experts.size(); ++i)
     if (experts[i] >= 0) mine.push_back(candidate(i));
-  std::vector<Candidate> all = std::move(mine);
-  if (ctx.backend().computes())  // a dry run has no peers
-    for (const Axis* axis : {parallel.sequence_parallel ? parallel.tp : nullptr, parallel.cp})
-      all = gather(axis, std::move(all));
+  std::vector<Candidate> all = gather_micro_batch(ctx, parallel, std::move(mine));
   int64_t most =
       max_tokens_per_expert(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
   auto before = [&](const Candidate& a, const Candidate& b) {
