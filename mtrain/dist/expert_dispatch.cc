@@ -17,13 +17,25 @@ Tensor ids(ExecutionContext& ctx, const std::vector<int32_t>& values, const Shap
   return ctx.from_host<int32_t>(values, shape);
 }
 
-/// The map of a permutation: row i of the result is row from[i].
-RowMap permutation(ExecutionContext& ctx, const std::vector<int32_t>& from) {
-  std::vector<int32_t> to(from.size());
+/// Row i of the result is row from[i] of `rows` rows; padding (see `pads`) has no gradient.
+RowMap selection(ExecutionContext& ctx, const std::vector<int32_t>& from,
+                 const std::vector<char>& pads, int64_t rows) {
+  std::vector<int32_t> to(static_cast<size_t>(rows), -1);
   for (size_t i = 0; i < from.size(); ++i)
-    to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
-  auto rows = static_cast<int64_t>(from.size());
-  return {ids(ctx, from, {rows}), ids(ctx, to, {rows, 1})};
+    if (!pads[i]) to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
+  return {ids(ctx, from, {static_cast<int64_t>(from.size())}), ids(ctx, to, {rows, 1})};
+}
+
+/// From the rows of selection() back to those that were selected.
+RowMap return_of(ExecutionContext& ctx, const std::vector<int32_t>& from,
+                 const std::vector<char>& pads, int64_t rows) {
+  std::vector<int32_t> back(static_cast<size_t>(rows)), to(from.size(), -1);
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (pads[i]) continue;
+    back[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
+    to[i] = from[i];
+  }
+  return {ids(ctx, back, {rows}), ids(ctx, to, {static_cast<int64_t>(from.size()), 1})};
 }
 
 /// Notes the start of an exchange, in forward and backward.
@@ -45,16 +57,11 @@ struct Note {
   }
 };
 
-RowMap inverse(const RowMap& map) {
-  int64_t rows = map.from.numel();
-  return {map.to.view({rows}), map.from.view({rows, 1})};
-}
-
 }  // namespace
 
 ExpertDispatch::ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
-                               const std::vector<int32_t>& experts, int64_t tokens)
-    : ranks_(ranks) {
+                               const std::vector<int32_t>& experts, int64_t tokens, int64_t padded)
+    : ranks_(ranks), padded_(padded) {
   MT_CHECK(
       ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0,
       ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " ranks per expert");
@@ -113,7 +120,36 @@ void ExpertDispatch::plan_own_rows(ExecutionContext& ctx, const std::vector<int3
   }
   sent_ = here_ = static_cast<int64_t>(slot_of.size());
   map_ = {{ids(ctx, token_of, {here_}), ids(ctx, to, {tokens, k})}, ids(ctx, slot_of, {here_}), 1};
-  rows_ = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+  plan_groups(ctx, rows, {});
+}
+
+/// `from`: the arrived rows, grouped by expert; empty: they arrive in this order.
+void ExpertDispatch::plan_groups(ExecutionContext& ctx, const std::vector<int64_t>& rows,
+                                 std::vector<int32_t> from) {
+  // A rank without any row has none to copy.
+  const bool pads = padded_ > 0 && here_ > 0;
+  rows_ = std::make_shared<const std::vector<int64_t>>(
+      pads ? std::vector<int64_t>(rows.size(), padded_) : rows);
+  if (from.empty() && !pads) return;
+  if (from.empty()) {
+    from.resize(static_cast<size_t>(here_));
+    std::iota(from.begin(), from.end(), 0);
+  }
+  std::vector<int32_t> filled;
+  std::vector<char> added;
+  auto next = from.begin();
+  for (int64_t count : rows) {
+    MT_CHECK(!pads || count <= padded_, count, " rows of an expert padded to ", padded_);
+    // A copy of a row of the same expert leaves the scale of low-precision products as it is.
+    const int32_t copy = count > 0 ? *next : from.front();
+    filled.insert(filled.end(), next, next + count);
+    next += count;
+    added.resize(filled.size(), 0);
+    if (pads) filled.resize(filled.size() + static_cast<size_t>(padded_ - count), copy);
+    added.resize(filled.size(), 1);
+  }
+  regroup_ = selection(ctx, filled, added, here_);
+  restore_ = return_of(ctx, filled, added, here_);
 }
 
 // Sends rows part by part, the same rows to each copy of a part, ordered by expert and then by
@@ -171,8 +207,7 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
   }
   here_ = total(recv);
   recv_ = std::make_shared<const std::vector<int64_t>>(std::move(recv));
-  rows_ = std::make_shared<const std::vector<int64_t>>(std::move(rows));
-  if (ranks_.ranks() == 1) return;
+  if (ranks_.ranks() == 1) return plan_groups(ctx, rows, {});
   std::vector<int64_t> start(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), start.begin(), int64_t{0});
   std::vector<int32_t> from;
@@ -181,8 +216,7 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
     for (size_t i = e; i < counts.size(); i += static_cast<size_t>(here))
       for (int64_t row = 0; row < counts[i]; ++row)
         from.push_back(static_cast<int32_t>(start[i] + row));
-  regroup_ = permutation(ctx, from);
-  restore_ = inverse(regroup_);
+  plan_groups(ctx, rows, std::move(from));
   there_ = std::make_shared<RowExchange>();
   there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;
   there_->watch = ranks_.exchange_watch;
@@ -203,11 +237,13 @@ Tensor ExpertDispatch::send(const Tensor& x) const {
 }
 
 Tensor ExpertDispatch::arrive(const Tensor& sent) const {
-  return there_ ? gather_rows(end_exchange(sent, there_), regroup_) : sent;
+  Tensor rows = there_ ? end_exchange(sent, there_) : sent;
+  return regroup_.from.defined() ? gather_rows(rows, regroup_) : rows;
 }
 
-Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights,
+Tensor ExpertDispatch::combine(const Tensor& grouped, const Tensor& weights,
                                const Tensor& addend) const {
+  Tensor rows = restore_.from.defined() ? gather_rows(grouped, restore_) : grouped;
   if (gathers()) {
     // Each rank has the results of its own experts, for the tokens of all ranks.
     Tensor all = redistribute(weights, *ranks_.group, Placement::S(0), Placement::R());
@@ -221,8 +257,7 @@ Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights,
   back->axis = ranks_.group, back->send = recv_, back->recv = send_;
   back->what = TokenExchange::combine, back->watch = ranks_.exchange_watch;
   back->during_token_exchange = ranks_.during_token_exchange;
-  return combine_rows(end_exchange(begin_exchange(gather_rows(rows, restore_), back), back),
-                      weights, map_, addend);
+  return combine_rows(end_exchange(begin_exchange(rows, back), back), weights, map_, addend);
 }
 
 }  // namespace mtrain

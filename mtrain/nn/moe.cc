@@ -128,8 +128,8 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
     balanced.ranks = ranks;
   }
   Routed routed = route(logits, options_.rule, balanced, record_.get());
-  drop(routed, ctx);
-  ExpertDispatch dispatch(ctx, ranks_, routed.experts, x.size(0));
+  const int64_t padded = drop(routed, ctx);
+  ExpertDispatch dispatch(ctx, ranks_, routed.experts, x.size(0), padded);
   Tensor sent = dispatch.send(latent_in_ ? (*latent_in_)(x) : x);
   Tensor addend = add_shared_expert(x, residual);  // with shared_overlap, during the exchange
   Tensor rows = experts(dispatch.arrive(sent), dispatch);
@@ -142,12 +142,14 @@ Tensor Moe::logits_of(const Tensor& x) const {
                        router_.use(), used(router_bias_), options_.router_dtype);
 }
 
-void Moe::drop(Routed& routed, ExecutionContext& ctx) const {
-  if (!options_.capacity.factor) return;
+/// Returns the number of rows to which experts are padded; 0: they are not.
+int64_t Moe::drop(Routed& routed, ExecutionContext& ctx) const {
+  if (!options_.capacity.factor) return 0;
   std::vector<float> weights(static_cast<size_t>(routed.weights_TK.numel()));
   ctx.download(routed.weights_TK, weights.data());
-  drop_beyond_capacity(options_.capacity, ctx, *parallel_, options_.experts, weights,
-                       routed.weights_TK.size(0), routed.experts);
+  const int64_t most = drop_beyond_capacity(options_.capacity, ctx, *parallel_, options_.experts,
+                                            weights, routed.weights_TK.size(0), routed.experts);
+  return options_.capacity.pad ? padded_rows(ctx, *parallel_, most) : 0;
 }
 
 Tensor Moe::add_shared_expert(const Tensor& x, const Tensor& residual) const {

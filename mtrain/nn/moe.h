@@ -76,7 +76,7 @@ class MT_API Moe {
   Tensor experts(const Tensor& rows_RD, const ExpertDispatch& dispatch) const;
   Tensor logits_of(const Tensor& x_TD) const;
   void add_biases(const Scope& scope, const Dim& embed);
-  void drop(Routed& routed, ExecutionContext& ctx) const;
+  int64_t drop(Routed& routed, ExecutionContext& ctx) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor add_shared_expert(const Tensor& x_TD, const Tensor& residual_TD) const;
   Tensor shared(const Tensor& x_TD, const Tensor& residual_TD) const;

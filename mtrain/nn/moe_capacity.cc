@@ -23,11 +23,11 @@ int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int6
       std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
-                          const ParallelContext& parallel, int64_t num_experts,
-                          const std::vector<float>& weights, int64_t tokens,
-                          std::vector<int32_t>& experts) {
-  if (!capacity.factor) return;
+int64_t drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
+                             const ParallelContext& parallel, int64_t num_experts,
+                             const std::vector<float>& weights, int64_t tokens,
+                             std::vector<int32_t>& experts) {
+  if (!capacity.factor) return 0;
   // A rank without tokens takes part in the exchange.
   int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1;
   std::vector<int64_t> token_of = tokens_of_rows(ctx, tokens);
@@ -60,6 +60,26 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
     const auto& worst = last[static_cast<size_t>(experts[i])];
     if (!worst || before(*worst, candidate(i))) experts[i] = -1;
   }
+  return most;
+}
+
+int64_t padded_rows(ExecutionContext& ctx, const ParallelContext& parallel, int64_t most) {
+  const Axis* group = active_axis(parallel.expert_group);
+  if (!group) return most;
+  // In a dry run each rank has a micro-batch of its own.
+  if (!ctx.backend().computes()) return most * group->size();
+  // A micro-batch is known by the first rank that shares it.
+  const int64_t rank = group->comm().world_ranks()[static_cast<size_t>(group->index())];
+  const std::vector<int64_t> sharing = gather_micro_batch(ctx, parallel, std::vector{rank});
+  const std::vector<int64_t> firsts =
+      gather_values(group, std::vector{*std::min_element(sharing.begin(), sharing.end())});
+  const std::vector<int64_t> capacities = gather_values(group, std::vector{most});
+  int64_t sum = 0;
+  for (size_t i = 0; i < firsts.size(); ++i)
+    if (std::find(firsts.begin(), firsts.begin() + static_cast<ptrdiff_t>(i), firsts[i]) ==
+        firsts.begin() + static_cast<ptrdiff_t>(i))
+      sum += capacities[i];
+  return sum;
 }
 
 }  // namespace mtrain

@@ -155,9 +155,10 @@ void MoeSettings::bind_dispatch(Fields& f) {
     "maximum tokens of an expert, as a multiple of its equal share; null: no limit")
       .exclusive_min(0)
       .renamed_from({"moe_expert_capacity_factor"});
-  f("pad_to_capacity", pad_to_capacity, "pad every expert to exactly its capacity")
-      .renamed_from({"moe_pad_expert_input_to_capacity"})
-      .needs("padding to expert capacity");
+  f("pad_to_capacity", pad_to_capacity,
+    "pad the rows of every expert to its capacity, so that all experts are one batched product")
+      .resume(safe)
+      .renamed_from({"moe_pad_expert_input_to_capacity"});
   f("drop_policy", drop_policy,
     "tokens to drop above the capacity; probs: those with the lowest scores, position: the last "
     "ones")
@@ -263,7 +264,8 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
           .z_coefficient = router.z_loss_coeff,
           .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best
                                                       : ExpertCapacity::Keep::first,
-                       .factor = capacity_factor},
+                       .factor = capacity_factor,
+                       .pad = pad_to_capacity},
           .bias = router.bias,
           .bias_update_rate = router.bias_update_rate,
           .swish = {.factor = static_cast<float>(swish_factor),

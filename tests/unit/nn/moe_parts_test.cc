@@ -106,6 +106,30 @@ TEST_CASE("moe parts: padding takes no part in sinkhorn's assignment, nor in an 
   }
 }
 
+TEST_CASE("moe parts: padded to their capacity, experts give the same result in one product") {
+  const Outcome all_tokens = play(options_of({.top_k = 2}), {}, kX, kDy);
+  for (double factor : {0.75, 4.0})
+    for (bool gather : {false, true}) {
+      MoeOptions options = options_of({.top_k = 2});
+      options.capacity.factor = factor;
+      const Outcome bare = play(options, {}, kX, kDy);
+      CHECK((bare.y == all_tokens.y) == (factor == 4));
+      options.capacity.pad = true;
+      options.gather_tokens = gather;
+      check_against_plain(options);
+      check_same(play(options, {}, kX, kDy), bare, 1);
+      for (const RankLayout& layout : kLayouts) {
+        INFO("factor ", factor, ", gather ", gather, ", ep ", layout.ep, ", etp ", layout.etp,
+             ", edp ", layout.edp);
+        check_same(play(options, layout, kX, kDy), bare, layout.ranks());
+        const Outcome padded = play(options, layout, kX, kDy, 1, {kBounds, kPadded});
+        options.capacity.pad = false;
+        check_same(padded, play(options, {}, kX, kDy, 1, {kBounds, kPadded}), layout.ranks());
+        options.capacity.pad = true;
+      }
+    }
+}
+
 TEST_CASE("moe parts: recomputed, they give the same bits") {
   for (const Variant& v : variants()) {
     INFO(v.name);
@@ -178,6 +202,8 @@ TEST_CASE("moe settings: parts reach the options") {
   settings.router.balancing = {"sinkhorn"};
   settings.router.jitter = 0.125;
   settings.router.dtype = "bf16";
+  settings.capacity_factor = 1.5;
+  settings.pad_to_capacity = true;
   const MoeOptions options = settings.options(64);
   CHECK(options.latent == 48);
   CHECK(options.gather_tokens);
@@ -185,6 +211,7 @@ TEST_CASE("moe settings: parts reach the options") {
   CHECK(options.terms.empty());
   CHECK(options.jitter == 0.125f);
   CHECK(options.router_dtype == DType::bf16);
+  CHECK(options.capacity.pad);
   const MoeOptions plain_one = MoeSettings().options(64);
   CHECK(!plain_one.sinkhorn);
   CHECK(!plain_one.gather_tokens);
