@@ -14,9 +14,18 @@
 
 namespace mtrain {
 
-/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], computed and returned in float for any dtype of x. `b`
+/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], returned in float for any dtype of x. `computed`, f32 or
+/// bf16: the type of the product's operands and of its result; bf16 does not take x in fp16. `b`
 /// may be undefined.
-MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor& b_E = {});
+MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor& b_E = {},
+                            DType computed = DType::f32);
+
+/// y = x · f while training, where each element's factor f is drawn uniformly from 1 - eps to
+/// 1 + eps (Fedus et al. 2022, arXiv:2101.03961), as one of 2^kJitterBits equally spaced values.
+/// The draw depends only on seed, name, step and global token index, as that of dropout(). The
+/// product is rounded once. About five passes over memory per bit: there is no fused kernel.
+inline constexpr int kJitterBits = 12;
+MT_API Tensor jitter(const Tensor& x_TD, float eps, uint64_t name_key);
 
 /// How logits become a selection of top_k experts and their weights: w_j = scaling · s_j / Σ s over
 /// the selected experts, where s is the score. Without the division by Σ s: with pre_softmax, and
@@ -63,6 +72,9 @@ struct RouterBalance {
   std::span<const int32_t>
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
+  std::span<const double>
+      ranks;  // [T,E]: the selection takes the experts with the largest of these values, in place
+              // of the scores; read only in forward; empty: the scores
   std::span<const int32_t> padding;  // [T], not 0: the position is padding; empty: none
   std::function<void(std::span<int64_t>)> add_up;
   float token_weight = 0;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mtrain/base/rng.h"
+#include "mtrain/nn/moe_sinkhorn.h"
+
 namespace mtrain {
 
 namespace {
@@ -25,7 +28,13 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
           .during_token_exchange = p.during_token_exchange,
           .exchange_watch = p.exchange_watch,
           .overlap_wgrad = p.overlap_wgrad,
-          .overlap_send = options.shared_overlap && options.shared_ffn > 0};
+          .overlap_send = options.shared_overlap && options.shared_ffn > 0,
+          .gather_tokens = options.gather_tokens};
+}
+
+/// What the experts read and write.
+Dim expert_space(const Dim& embed, const MoeOptions& options) {
+  return options.latent > 0 ? Dim{"latent", options.latent} : embed;
 }
 
 /// The experts' matrices as one parameter [experts, out, in].
@@ -45,17 +54,23 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       ranks_(expert_ranks(s.parallel(), options)),
       router_(s.param("router.weight", {{"router", options.experts}, embed},
                       Init::normal(options.init_std), true, ParamRole::router)),
-      gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed,
-                            options.init_std)),
-      up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed,
-                          options.init_std)),
-      down_(expert_matrices(s / "experts" / "down", options, embed, {"expert_mlp", options.ffn},
-                            options.out_init_std)),
+      gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn},
+                            expert_space(embed, options), options.init_std)),
+      up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn},
+                          expert_space(embed, options), options.init_std)),
+      down_(expert_matrices(s / "experts" / "down", options, expert_space(embed, options),
+                            {"expert_mlp", options.ffn}, options.out_init_std)),
       quantized_gate_((s / "experts" / "gate").quantized_products(gate_)),
       quantized_up_((s / "experts" / "up").quantized_products(up_)),
       quantized_down_((s / "experts" / "down").quantized_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
-  add_biases(s, embed);
+  add_biases(s, expert_space(embed, options));
+  if (options.latent > 0) {
+    const Dim latent = expert_space(embed, options);
+    latent_in_.emplace(s / "latent_in", latent, embed, LinearOptions{options.init_std});
+    latent_out_.emplace(s / "latent_out", embed, latent, LinearOptions{options.out_init_std});
+  }
+  jitter_key_ = name_key((s / "router" / "jitter").path());
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn},
                     MlpOptions{.init_std = options.init_std,
@@ -72,7 +87,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                 "choose aux_loss, or dist.dynamic_cp=false");
 }
 
-void Moe::add_biases(const Scope& s, const Dim& embed) {
+void Moe::add_biases(const Scope& s, const Dim& space) {
   if (options_.logit_bias)
     router_bias_ = &s.param("router.logit_bias", {{"router", options_.experts}}, Init::zeros(),
                             false, ParamRole::bias);
@@ -86,7 +101,7 @@ void Moe::add_biases(const Scope& s, const Dim& embed) {
   };
   gate_bias_ = add("gate", {"expert_mlp", options_.ffn});
   up_bias_ = add("up", {"expert_mlp", options_.ffn});
-  down_bias_ = add("down", embed);
+  down_bias_ = add("down", space);
   // The ranks' results are partial sums: one rank adds the bias and has its gradient.
   if (const Axis* shards = active_axis(parallel_->etp))
     down_bias_->partial.push_back({shards, 0, down_bias_->numel()});
@@ -105,21 +120,36 @@ Tensor Moe::operator()(const Tensor& x, const ModelInput& input, const Tensor& r
 Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   std::vector<int32_t> sequence_of;
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
-  Tensor logits = router_logits(x, router_.use(), used(router_bias_));
+  Tensor logits = logits_of(x);
+  ExecutionContext& ctx = x.context();
+  std::vector<double> ranks;
+  if (options_.sinkhorn && ctx.training && ctx.backend().computes()) {
+    ranks = sinkhorn_ranks(logits, balanced.padding, *parallel_);
+    balanced.ranks = ranks;
+  }
   Routed routed = route(logits, options_.rule, balanced, record_.get());
-  drop(routed, x.context());
-  ExpertDispatch dispatch(x.context(), ranks_, routed.experts, x.size(0));
-  Tensor sent = dispatch.send(x);
+  const int64_t padded = drop(routed, ctx);
+  ExpertDispatch dispatch(ctx, ranks_, routed.experts, x.size(0), padded);
+  Tensor sent = dispatch.send(latent_in_ ? (*latent_in_)(x) : x);
   Tensor addend = add_shared_expert(x, residual);  // with shared_overlap, during the exchange
-  return dispatch.combine(experts(dispatch.arrive(sent), dispatch), routed.weights_TK, addend);
+  Tensor rows = experts(dispatch.arrive(sent), dispatch);
+  if (latent_out_) return (*latent_out_)(dispatch.combine(rows, routed.weights_TK), addend);
+  return dispatch.combine(rows, routed.weights_TK, addend);
 }
 
-void Moe::drop(Routed& routed, ExecutionContext& ctx) const {
-  if (!options_.capacity.factor) return;
+Tensor Moe::logits_of(const Tensor& x) const {
+  return router_logits(options_.jitter > 0 ? jitter(x, options_.jitter, jitter_key_) : x,
+                       router_.use(), used(router_bias_), options_.router_dtype);
+}
+
+/// Returns the number of rows to which experts are padded; 0: they are not.
+int64_t Moe::drop(Routed& routed, ExecutionContext& ctx) const {
+  if (!options_.capacity.factor) return 0;
   std::vector<float> weights(static_cast<size_t>(routed.weights_TK.numel()));
   ctx.download(routed.weights_TK, weights.data());
-  drop_beyond_capacity(options_.capacity, ctx, *parallel_, options_.experts, weights,
-                       routed.weights_TK.size(0), routed.experts);
+  const int64_t most = drop_beyond_capacity(options_.capacity, ctx, *parallel_, options_.experts,
+                                            weights, routed.weights_TK.size(0), routed.experts);
+  return options_.capacity.pad ? padded_rows(ctx, *parallel_, most) : 0;
 }
 
 Tensor Moe::add_shared_expert(const Tensor& x, const Tensor& residual) const {

@@ -17,6 +17,7 @@ namespace mtrain {
 struct MoeOptions {
   int64_t experts = 8;
   int64_t ffn = 0;              // width of one expert
+  int64_t latent = 0;           // width of what the experts read and write; 0: that of the stream
   int64_t shared_ffn = 0;       // width of the shared expert; 0: none
   bool shared_overlap = false;  // the shared expert overlaps with the dispatch of tokens
   bool shared_gate =
@@ -34,14 +35,20 @@ struct MoeOptions {
   SwishGate swish;                           // of the gates, with silu
   bool expert_bias = false;                  // of the experts' projections
   bool logit_bias = false;                   // of the router's projection
+  bool sinkhorn = false;            // while training, experts are selected by sinkhorn_ranks()
+  float jitter = 0;                 // the router's input is that of jitter()
+  DType router_dtype = DType::f32;  // of the product that gives the logits
+  bool gather_tokens = false;       // as in ExpertRanks
 };
 
 /// y = residual + Σ_k w_k · down_k(activation(gate_k(x)) · up_k(x)) over the chosen experts, and
 /// the shared expert's output. Without a capacity, no token is dropped. Experts are sharded over
 /// ep, and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp),
 /// so that each rank dispatches different tokens; otherwise the constructor throws Error(config).
-/// So it does if ep does not divide the number of experts, and for a balancing term over sequences
-/// with dynamic context parallelism.
+/// With a latent width L, experts are in a smaller space: x and y of the sum over experts become
+/// l = x · w_inᵀ, w_in [L,D], and (sum over experts) · w_outᵀ, w_out [D,L], with one projection
+/// each for all experts; the router and the shared expert read x. So it does if ep does not divide
+/// the number of experts, and for a balancing term over sequences with dynamic context parallelism.
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);
@@ -67,8 +74,9 @@ class MT_API Moe {
  private:
   Tensor run(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD) const;
   Tensor experts(const Tensor& rows_RD, const ExpertDispatch& dispatch) const;
+  Tensor logits_of(const Tensor& x_TD) const;
   void add_biases(const Scope& scope, const Dim& embed);
-  void drop(Routed& routed, ExecutionContext& ctx) const;
+  int64_t drop(Routed& routed, ExecutionContext& ctx) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor add_shared_expert(const Tensor& x_TD, const Tensor& residual_TD) const;
   Tensor shared(const Tensor& x_TD, const Tensor& residual_TD) const;
@@ -84,8 +92,10 @@ class MT_API Moe {
   Parameter *gate_bias_ = nullptr, *up_bias_ = nullptr, *down_bias_ = nullptr;  // [E, out]
   const QuantizedProducts *quantized_gate_, *quantized_up_,
       *quantized_down_;  // null: products of experts are in the weights' type
+  std::optional<Linear> latent_in_, latent_out_;
   std::optional<Mlp> shared_;
   Parameter* shared_gate_ = nullptr;
+  uint64_t jitter_key_ = 0;
   std::unique_ptr<RouterRecord> record_;  // the tape points to it
   StateBuffer* bias_ = nullptr;           // [E]; null: the router has none
   StateBuffer* load_ = nullptr;  // [E], the selections of each expert in the last step, relative to

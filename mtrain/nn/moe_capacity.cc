@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
+
+#include "mtrain/nn/token_share.h"
 
 namespace mtrain {
 namespace {
@@ -15,37 +16,6 @@ struct Candidate {
 };
 static_assert(sizeof(Candidate) == 16);
 
-/// Gathers the data of all ranks of the axis, in rank order; sizes may differ.
-std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
-  if (!active_axis(axis)) return mine;
-  auto ranks = static_cast<size_t>(axis->size());
-  auto count = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> counts(ranks);
-  axis->comm().all_gather(std::span<const int64_t>(&count, 1), std::span(counts));
-  mine.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())));
-  if (mine.empty()) return {};  // these ranks have only padding
-  std::vector<Candidate> padded(mine.size() * ranks), all;
-  auto size = static_cast<int64_t>(mine.size() * sizeof(Candidate));
-  axis->comm().all_gather({mine.data(), size, DType::u8},
-                          {padded.data(), size * axis->size(), DType::u8});
-  for (size_t r = 0; r < ranks; ++r) {
-    auto begin = padded.begin() + static_cast<ptrdiff_t>(r * mine.size());
-    all.insert(all.end(), begin, begin + counts[r]);
-  }
-  return all;
-}
-
-/// The tokens of the micro-batch to which the rows of the residual stream belong.
-std::vector<int64_t> tokens_of_rows(const ExecutionContext& ctx, int64_t rows) {
-  std::vector<int64_t> out;
-  std::vector<RowRange> ranges =
-      ctx.own_tokens ? *ctx.own_tokens : std::vector<RowRange>{{0, rows}};
-  for (const RowRange& range : ranges)
-    for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.first + i);
-  MT_CHECK_EQ(static_cast<int64_t>(out.size()), rows);
-  return out;
-}
-
 }  // namespace
 
 int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
@@ -53,11 +23,11 @@ int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int6
       std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
-                          const ParallelContext& parallel, int64_t num_experts,
-                          const std::vector<float>& weights, int64_t tokens,
-                          std::vector<int32_t>& experts) {
-  if (!capacity.factor) return;
+int64_t drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
+                             const ParallelContext& parallel, int64_t num_experts,
+                             const std::vector<float>& weights, int64_t tokens,
+                             std::vector<int32_t>& experts) {
+  if (!capacity.factor) return 0;
   // A rank without tokens takes part in the exchange.
   int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1;
   std::vector<int64_t> token_of = tokens_of_rows(ctx, tokens);
@@ -68,10 +38,7 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
   };
   for (size_t i = 0; i < experts.size(); ++i)
     if (experts[i] >= 0) mine.push_back(candidate(i));
-  std::vector<Candidate> all = std::move(mine);
-  if (ctx.backend().computes())  // a dry run has no peers
-    for (const Axis* axis : {parallel.sequence_parallel ? parallel.tp : nullptr, parallel.cp})
-      all = gather(axis, std::move(all));
+  std::vector<Candidate> all = gather_micro_batch(ctx, parallel, std::move(mine));
   int64_t most =
       max_tokens_per_expert(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
   auto before = [&](const Candidate& a, const Candidate& b) {
@@ -93,6 +60,26 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
     const auto& worst = last[static_cast<size_t>(experts[i])];
     if (!worst || before(*worst, candidate(i))) experts[i] = -1;
   }
+  return most;
+}
+
+int64_t padded_rows(ExecutionContext& ctx, const ParallelContext& parallel, int64_t most) {
+  const Axis* group = active_axis(parallel.expert_group);
+  if (!group) return most;
+  // In a dry run each rank has a micro-batch of its own.
+  if (!ctx.backend().computes()) return most * group->size();
+  // A micro-batch is known by the first rank that shares it.
+  const int64_t rank = group->comm().world_ranks()[static_cast<size_t>(group->index())];
+  const std::vector<int64_t> sharing = gather_micro_batch(ctx, parallel, std::vector{rank});
+  const std::vector<int64_t> firsts =
+      gather_values(group, std::vector{*std::min_element(sharing.begin(), sharing.end())});
+  const std::vector<int64_t> capacities = gather_values(group, std::vector{most});
+  int64_t sum = 0;
+  for (size_t i = 0; i < firsts.size(); ++i)
+    if (std::find(firsts.begin(), firsts.begin() + static_cast<ptrdiff_t>(i), firsts[i]) ==
+        firsts.begin() + static_cast<ptrdiff_t>(i))
+      sum += capacities[i];
+  return sum;
 }
 
 }  // namespace mtrain

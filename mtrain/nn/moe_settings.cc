@@ -41,10 +41,12 @@ void RouterSettings::bind(Fields& f) {
 }
 
 void RouterSettings::bind_balance(Fields& f) {
-  f("balancing", balancing, "load-balancing methods")
+  f("balancing", balancing,
+    "load-balancing methods; sinkhorn: while training, experts are selected by an assignment of "
+    "the "
+    "micro-batch's tokens that gives each expert the same share, and not by score")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
-      .renamed_from({"moe_router_load_balancing_type"})
-      .needs("sinkhorn balancing", {"sinkhorn"});
+      .renamed_from({"moe_router_load_balancing_type"});
   f("aux_loss_coeff", aux_loss_coeff, "coefficient of each balancing loss")
       .min(0)
       .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
@@ -59,15 +61,15 @@ void RouterSettings::bind_balance(Fields& f) {
   f("bias_update_rate", bias_update_rate, "step size of the bias per update")
       .min(0)
       .renamed_from({"moe_router_bias_update_rate"});
-  f("dtype", dtype, "data type of the router's computation")
+  f("dtype", dtype, "data type of the product that gives the router's logits")
       .one_of({"bf16", "fp32", "fp64"})
       .renamed_from({"moe_router_dtype"})
-      .needs("a router data type other than fp32", {"bf16", "fp64"});
-  f("jitter", jitter, "multiply the router's input by random factors from 1 - jitter to 1 + jitter")
+      .needs("a router in fp64", {"fp64"});
+  f("jitter", jitter,
+    "while training, multiply the router's input by random factors from 1 - jitter to 1 + jitter")
       .min(0)
       .exclusive_max(1)
-      .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"})
-      .needs("router input jitter");
+      .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"});
 }
 
 void MoeSettings::bind(Fields& f) {
@@ -118,12 +120,13 @@ void MoeSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"decoder_sparse_step"});
-  f("latent_size", latent_size, "project tokens to this width before the experts; 0: no projection")
+  f("latent_size", latent_size,
+    "project tokens to this width before they are sent to the experts, and the sum over a token's "
+    "experts back after it; 0: no projection")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
-      .renamed_from({"moe_latent_size"})
-      .needs("latent experts");
+      .renamed_from({"moe_latent_size"});
   bind_activation(f);
   bind_dispatch(f);
   f.section("router", router);
@@ -152,19 +155,22 @@ void MoeSettings::bind_dispatch(Fields& f) {
     "maximum tokens of an expert, as a multiple of its equal share; null: no limit")
       .exclusive_min(0)
       .renamed_from({"moe_expert_capacity_factor"});
-  f("pad_to_capacity", pad_to_capacity, "pad every expert to exactly its capacity")
-      .renamed_from({"moe_pad_expert_input_to_capacity"})
-      .needs("padding to expert capacity");
+  f("pad_to_capacity", pad_to_capacity,
+    "pad the rows of every expert to its capacity, so that all experts are one batched product")
+      .resume(safe)
+      .renamed_from({"moe_pad_expert_input_to_capacity"});
   f("drop_policy", drop_policy,
     "tokens to drop above the capacity; probs: those with the lowest scores, position: the last "
     "ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
-  f("dispatcher", dispatcher, "how tokens are sent to the ranks of their experts")
+  f("dispatcher", dispatcher,
+    "how tokens are sent to the ranks of their experts; alltoall: each to those of its own "
+    "experts, "
+    "allgather: each to all ranks of dist.ep")
       .one_of({"allgather", "alltoall"})
       .resume(safe)
-      .renamed_from({"moe_token_dispatcher_type"})
-      .needs("dispatchers other than alltoall", {"allgather"});
+      .renamed_from({"moe_token_dispatcher_type"});
 }
 
 namespace {
@@ -179,7 +185,7 @@ std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
   for (size_t i = 0; i < s.balancing.size(); ++i) {
     double coefficient =
         s.aux_loss_coeff.empty() ? 0 : s.aux_loss_coeff[std::min(i, s.aux_loss_coeff.size() - 1)];
-    if (coefficient == 0 || s.balancing[i] == "none") continue;
+    if (coefficient == 0 || s.balancing[i] == "none" || s.balancing[i] == "sinkhorn") continue;
     out.push_back({s.balancing[i] == "seq_aux_loss"      ? BalanceTerm::Over::sequence
                    : s.balancing[i] == "global_aux_loss" ? BalanceTerm::Over::given
                                                          : BalanceTerm::Over::micro_batch,
@@ -190,6 +196,10 @@ std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
 }
 
 }  // namespace
+
+bool RouterSettings::sinkhorn() const {
+  return std::find(balancing.begin(), balancing.end(), "sinkhorn") != balancing.end();
+}
 
 RouterRule RouterSettings::rule(int64_t top_k) const {
   RouterRule out{.score = mtrain::score(score),
@@ -245,6 +255,7 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
   check();
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
+          .latent = latent_size,
           .shared_ffn = shared_width(ffn),
           .shared_overlap = shared_overlap,
           .shared_gate = shared_gate,
@@ -253,14 +264,19 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
           .z_coefficient = router.z_loss_coeff,
           .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best
                                                       : ExpertCapacity::Keep::first,
-                       .factor = capacity_factor},
+                       .factor = capacity_factor,
+                       .pad = pad_to_capacity},
           .bias = router.bias,
           .bias_update_rate = router.bias_update_rate,
           .swish = {.factor = static_cast<float>(swish_factor),
                     .offset = static_cast<float>(glu_offset),
                     .limit = static_cast<float>(activation_clamp.value_or(0))},
           .expert_bias = expert_bias,
-          .logit_bias = router.logit_bias};
+          .logit_bias = router.logit_bias,
+          .sinkhorn = router.sinkhorn(),
+          .jitter = static_cast<float>(router.jitter),
+          .router_dtype = router.dtype == "bf16" ? DType::bf16 : DType::f32,
+          .gather_tokens = dispatcher == "allgather"};
 }
 
 }  // namespace mtrain

@@ -20,6 +20,7 @@ struct MT_API RouterSettings {
   std::vector<double> aux_loss_coeff = {0.01};
   void bind(Fields& f);
   RouterRule rule(int64_t top_k) const;
+  bool sinkhorn() const;
 
  private:
   void bind_balance(Fields& f);

@@ -36,6 +36,14 @@ BlockSizes block_sizes(const Recipe& recipe) {
   if (width == 0) width = fact(Fact::ffn_hidden_size, 4 * h);
   out.mlp = 3 * h * width / (out.experts > 0 ? 1 : tp);
   if (out.experts > 0) out.chosen = setting("model.moe.top_k");
+  const double latent = out.experts > 0 ? setting("model.moe.latent_size") : 0;
+  if (latent > 0) {
+    out.mlp = 3 * latent * width;
+    out.attention += 2 * h * latent;
+    out.sent = latent;
+  } else {
+    out.sent = h;
+  }
   return out;
 }
 

@@ -9,10 +9,12 @@ struct Recipe;
 /// Numbers of elements of the matrices of one block, without norms and biases.
 struct BlockSizes {
   double hidden = 0;     // width of the residual stream
-  double attention = 0;  // on one rank: projections of queries, keys, values, and of the output
+  double attention = 0;  // on one rank: projections of queries, keys, values, and of the output;
+                         // and those between the stream and the space of experts
   double mlp = 0;        // three matrices, as a gated MLP has: on one rank; or of one whole expert
   double experts = 0;    // experts of the block on all ranks; 0: none
   double chosen = 1;     // experts that each token selects
+  double sent = 0;       // width of what is sent to an expert
 };
 
 BlockSizes block_sizes(const Recipe& recipe);

@@ -335,6 +335,7 @@ constexpr ForeignName kNames[] = {
     {"moe_router_topk", "Megatron-LM", "model.moe.top_k", "with model.type=moe"},
     {"moe_layer_freq", "Megatron-LM, DeepSeek", "model.moe.layer_freq", "1 is the default. Above 1 it selects blocks 0, n, 2n ..., while model.moe.layer_freq selects n - 1, 2n - 1 ... after model.moe.first_dense_layers: set both so that the blocks are the same. Experts in block 0 and none in block 1 are not built"},
     {"moe_expert_rank_capacity_factor", "Megatron-LM", "model.moe.capacity_factor", "a limit for each expert"},
+    {"cache_mla_latents", "Megatron-LM", "", "`mtrain generate` computes all tokens anew for each token; it stores neither keys and values nor latents"},
     {"moe_flex_dispatcher_backend", "Megatron-LM", "", "tokens reach their experts by all-to-all of the communicator of dist.comm"},
     {"moe_enable_deepep", "Megatron-LM", "", "tokens reach their experts by all-to-all of the communicator of dist.comm"},
     {"moe_grouped_gemm", "Megatron-LM", "", "the experts of a rank are always computed by grouped products"},

@@ -89,7 +89,11 @@ StepTraffic traffic_of(const Recipe& recipe) {
   const double stream = tokens * sizes.hidden * bytes / (d.sp ? tp : 1);
   out.stream = stream;
   if (experts) {
-    out.exchanged = sizes.chosen * static_cast<double>(d.etp) * stream * others(d.ep * d.etp);
+    const Node* dispatcher = recipe.config.root().find("model.moe.dispatcher");
+    const bool gathered = dispatcher && dispatcher->as_text() == "allgather";
+    out.exchanged =
+        (gathered ? static_cast<double>(d.ep * d.etp) : sizes.chosen * static_cast<double>(d.etp)) *
+        stream * sizes.sent / sizes.hidden * others(d.ep * d.etp);
     out.expert_share = mlp / (sizes.attention + mlp);
   }
   return out;

@@ -133,7 +133,8 @@ TEST_CASE(
 TEST_CASE(
     "grouped_linear: each expert's rows times its matrix; experts without rows get no gradient") {
   Figures figures("grouped_linear");
-  const std::vector<std::vector<int64_t>> loads = {{1}, {0, 3}, {2, 0, 5}, {17, 1, 0, 40}, {0, 0}};
+  const std::vector<std::vector<int64_t>> loads = {{1},    {0, 3}, {2, 0, 5},   {17, 1, 0, 40},
+                                                   {0, 0}, {1, 1}, {21, 21, 21}};
   for (const auto& load : loads)
     for (auto [in, out, biased] : {std::array<int64_t, 3>{3, 5, 0}, {33, 17, 1}, {64, 96, 0}}) {
       auto experts = static_cast<int64_t>(load.size()),

@@ -83,6 +83,17 @@ inline const std::vector<Subject>& variants() {
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "norm_position: sandwich, activation: gelu_new, residual_multiplier: 0.5, moe: {experts: 8, "
        "top_k: 2, ffn_hidden_size: 64}}"},
+      {"latent experts",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
+       "{experts: 8, top_k: 2, ffn_hidden_size: 64, latent_size: 32, shared_ffn_hidden_size: 64, "
+       "router: {jitter: 0.1}}}"},
+      {"sinkhorn balancing, tokens by all-gather",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
+       "{experts: 8, top_k: 2, ffn_hidden_size: 64, dispatcher: allgather, router: {pre_softmax: "
+       "true, balancing: [sinkhorn]}}}"},
+      {"experts padded to their capacity",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
+       "{experts: 8, top_k: 2, ffn_hidden_size: 64, capacity_factor: 1, pad_to_capacity: true}}"},
       {"experts in parallel with attention",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "parallel: one_norm, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64}}"},

@@ -2,6 +2,7 @@
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/compositions.h"
 #include "mtrain/autograd/ops/products.h"
+#include "mtrain/autograd/ops/stream_tokens.h"
 #include "mtrain/autograd/projection_ops.h"
 
 namespace mtrain {
@@ -276,19 +277,6 @@ struct GeluMul {  // y = gelu(gate) * up
   }
 };
 
-/// The global token indices of the residual stream's rows.
-std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows) {
-  if (!ctx.own_tokens) return {{ctx.first_token, rows}};
-  std::vector<RowRange> tokens = *ctx.own_tokens;
-  int64_t known = 0;
-  for (RowRange& range : tokens) {
-    range.first += ctx.first_token;
-    known += range.rows;
-  }
-  MT_CHECK(known == rows, "dropout of ", rows, " rows; the residual stream has ", known);
-  return tokens;
-}
-
 struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   float p = 0;
   uint64_t name_key = 0, step = 0;
@@ -336,6 +324,18 @@ void check_alike(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows) {
+  if (!ctx.own_tokens) return {{ctx.first_token, rows}};
+  std::vector<RowRange> tokens = *ctx.own_tokens;
+  int64_t known = 0;
+  for (RowRange& range : tokens) {
+    range.first += ctx.first_token;
+    known += range.rows;
+  }
+  MT_CHECK(known == rows, "random numbers for ", rows, " rows; the residual stream has ", known);
+  return tokens;
+}
 
 Tensor add(const Tensor& a, const Tensor& b) {
   check_alike(a, b);

@@ -1,5 +1,7 @@
-// y_e = x_e w_eᵀ + b_e;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e;  db_e += Σ dy_e, for each expert.
-// Also the router's logits, a product in float for any dtype of the stream.
+// y_e = x_e w_eᵀ + b_e;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e;  db_e += Σ dy_e, for each expert. If
+// all experts have the same number of rows, each of the three products is one batched launch.
+// Also the router's logits, a product in float or bf16 for any dtype of the stream.
+#include <algorithm>
 #include <numeric>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -27,6 +29,23 @@ struct GroupedLinear {
     return stack.slice(0, e, e + 1).view({stack.size(1), stack.size(2)});
   }
 
+  /// The number of rows of each expert, if all have the same number and one launch computes them.
+  int64_t equal_rows() const {
+    const int64_t first = rows->size() > 1 ? rows->front() : 0;
+    const bool equal =
+        std::all_of(rows->begin(), rows->end(), [&](int64_t n) { return n == first; });
+    return equal ? first : 0;
+  }
+  /// The products of all experts: C[m,n] = op(A) op(B) for each, of tensors that lie one after the
+  /// other.
+  void batched(ExecutionContext& ctx, GemmArgs g, DType c_dtype) const {
+    g.batch = static_cast<int64_t>(rows->size());
+    g.stride_a = g.m * g.k, g.stride_b = g.k * g.n, g.stride_c = g.m * g.n;
+    g.lda = g.transpose_a ? g.m : g.k, g.ldb = g.transpose_b ? g.k : g.n, g.ldc = g.n;
+    g.dtype = x.dtype(), g.c_dtype = c_dtype;
+    ctx.kernels().gemm(ctx.stream(), g);
+  }
+
   /// The bias of an expert; undefined if there is none.
   static Tensor bias_of(const Tensor& b, int64_t e) {
     return b.defined() ? b.slice(0, e, e + 1).view({b.size(1)}) : Tensor();
@@ -36,6 +55,18 @@ struct GroupedLinear {
     x = x_in.detach();
     w = w_in.detach();
     Tensor y = ctx.empty({x.size(0), w.size(1)}, x.dtype());
+    if (const int64_t equal = equal_rows(); equal > 0 && !b.defined()) {
+      batched(ctx,
+              {.a = x.raw(),
+               .b = w.raw(),
+               .c = y.raw(),
+               .transpose_b = true,
+               .m = equal,
+               .n = w.size(1),
+               .k = w.size(2)},
+              y.dtype());
+      return y;
+    }
     each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
         linear_forward(ctx, x.slice(0, begin, end), matrix(w, e), bias_of(b, e), {},
@@ -65,14 +96,7 @@ struct GroupedLinear {
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
     differentiate_bias(ctx, dy, g[2]);
-    if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
-      each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
-        if (begin < end)
-          linear_input_gradient(ctx, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end),
-                                accumulate);
-      });
-    }
+    if (g[0].wanted()) input_gradient(ctx, dy, g[0]);
     if (!g[1].wanted()) return;
     auto work = [&ctx, dy, rows = rows, x = x, w = w](InputGrad& weights) {
       GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(ctx, dy,
@@ -84,8 +108,38 @@ struct GroupedLinear {
       g[1].compute(std::move(work));
   }
 
+  void input_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& input) const {
+    auto [dx, accumulate] = input.slot(ctx, x.shape(), x.dtype());
+    if (const int64_t equal = equal_rows(); equal > 0)
+      return batched(ctx,
+                     {.a = dy.raw(),
+                      .b = w.raw(),
+                      .c = dx.raw(),
+                      .m = equal,
+                      .n = w.size(2),
+                      .k = w.size(1),
+                      .beta = accumulate ? 1.0f : 0.0f},
+                     dx.dtype());
+    each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
+      if (begin < end)
+        linear_input_gradient(ctx, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end),
+                              accumulate);
+    });
+  }
+
   void weight_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& weights) const {
     auto [dw, accumulate] = weights.slot(ctx, w.shape(), w.dtype());
+    if (const int64_t equal = equal_rows(); equal > 0)
+      return batched(ctx,
+                     {.a = dy.raw(),
+                      .b = x.raw(),
+                      .c = dw.raw(),
+                      .transpose_a = true,
+                      .m = w.size(1),
+                      .n = w.size(2),
+                      .k = equal,
+                      .beta = accumulate ? 1.0f : 0.0f},
+                     dw.dtype());
     each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = matrix(dw.view(w.shape()), e);
       if (begin < end)
@@ -164,36 +218,38 @@ struct QuantizedGroupedLinear {
 };
 
 struct RouterLogits {
-  Tensor x, w;  // as given; the float copies are made again in backward
+  DType computed = DType::f32;
+  Tensor x, w;  // as given; their copies in `computed` are made again in backward
 
   MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
     return ResultPlacement("router_logits", in)
         .with(PlacementRule::linear, weight)
         .with(PlacementRule::bias, b);
   }
-  static Tensor in_float(ExecutionContext& ctx, const Tensor& t) {
-    if (t.dtype() == DType::f32) return t;
-    Tensor out = ctx.empty(t.shape(), DType::f32);
+  static Tensor in(ExecutionContext& ctx, DType dtype, const Tensor& t) {
+    if (t.dtype() == dtype) return t;
+    Tensor out = ctx.empty(t.shape(), dtype);
     ctx.copy(out, t);
     return out;
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
     w = w_in.detach();
-    Tensor y = ctx.empty({x.size(0), w.size(0)}, DType::f32);
-    linear_forward(ctx, in_float(ctx, x), in_float(ctx, w), b, {}, y);
-    return y;
+    Tensor y = ctx.empty({x.size(0), w.size(0)}, computed);
+    linear_forward(ctx, in(ctx, computed, x), in(ctx, computed, w), b, {}, y);
+    return in(ctx, DType::f32, y);
   }
-  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy_in, Grads<3>& g) {
+    Tensor dy = in(ctx, computed, dy_in);
     if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
-      linear_input_gradient(ctx, dy, in_float(ctx, w), dx, accumulate);
+      linear_input_gradient(ctx, dy, in(ctx, computed, w), dx, accumulate);
     }
     if (g[1].wanted())
       g[1].compute([&ctx, dy, x = x, w = w](InputGrad& weight) {
         auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
-        linear_weight_gradient(ctx, dy, in_float(ctx, x), dw, accumulate);
+        linear_weight_gradient(ctx, dy, in(ctx, dy.dtype(), x), dw, accumulate);
       });
   }
 };
@@ -218,7 +274,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
   return apply(GroupedLinear{.rows = rows, .later = later}, x, w, b);
 }
 
-Tensor router_logits(const Tensor& x, const Tensor& w, const Tensor& b) {
+Tensor router_logits(const Tensor& x, const Tensor& w, const Tensor& b, DType computed) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
@@ -226,7 +282,9 @@ Tensor router_logits(const Tensor& x, const Tensor& w, const Tensor& b) {
   MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
            " experts");
   require_kernel(x.context(), x.context().kernels().gemm, "gemm");
-  return apply(RouterLogits{}, x, w, b);
+  MT_CHECK(computed == DType::f32 || (computed == DType::bf16 && x.dtype() != DType::f16),
+           "logits in ", name(computed), " of ", name(x.dtype()));
+  return apply(RouterLogits{.computed = computed}, x, w, b);
 }
 
 }  // namespace mtrain

@@ -99,6 +99,11 @@ class TokenRouter {
     if (by_groups) keep_best_groups(ranked_, rule_, allowed_);
     choose(ranked_, rule_.top_k, allowed_, out);
   }
+  /// Selects by other values than the scores.
+  void choose_by(std::span<const double> ranks, int32_t* out) {
+    allowed_.assign(ranks.size(), true);
+    choose(ranks, rule_.top_k, allowed_, out);
+  }
 
   /// Weights of the selected experts: w_j = scaling · s_j / Σ s, or without the division.
   void weights(std::span<const double> z, const int32_t* chosen, double* w) {
@@ -358,10 +363,16 @@ std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& lo
     return out;
   }
   TokenRouter router(rule, width);
-  for (int64_t t = 0; t < tokens; ++t)
-    if (!padded(b.padding, t))
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (padded(b.padding, t)) continue;
+    int32_t* const chosen = out.data() + t * rule.top_k;
+    if (!b.ranks.empty())
+      router.choose_by(b.ranks.subspan(static_cast<size_t>(t * width), static_cast<size_t>(width)),
+                       chosen);
+    else
       router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width),
-                            b.bias, true, out.data() + t * rule.top_k);
+                            b.bias, true, chosen);
+  }
   return out;
 }
 
@@ -379,6 +390,10 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
            balance.bias.size(), " biases");
   MT_CHECK(balance.padding.empty() || static_cast<int64_t>(balance.padding.size()) == tokens,
            balance.padding.size(), " marks of padding for ", tokens, " tokens");
+  MT_CHECK(balance.ranks.empty() || static_cast<int64_t>(balance.ranks.size()) == tokens * width,
+           balance.ranks.size(), " ranks");
+  MT_CHECK(balance.ranks.empty() || (balance.bias.empty() && rule.groups == 0),
+           "ranks of experts with a bias or groups");
   for (const BalanceTerm& term : balance.terms)
     MT_CHECK(
         term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,

@@ -106,7 +106,8 @@ constexpr Rule kRules[] = {
         {"other scores are computed for each expert separately, before top_k"}),
     row("bias-rate-unused", "model.moe.router.bias_update_rate", "model.moe.router.bias"),
     row("aux-loss-unused", "model.moe.router.aux_loss_coeff",
-        "model.moe.router.balancing != ['none']", {"", "model.moe.router.balancing=['aux_loss']"}),
+        "model.moe.router.balancing != ['none'] and model.moe.router.balancing != ['sinkhorn']",
+        {"", "model.moe.router.balancing=['aux_loss']"}),
     // dataset
     row("split-unused", "dataset.split", MT_RECORDS_ARE_SPLIT,
         {"split divides the training data where no other data is given", "",

@@ -40,10 +40,15 @@ class MoeDecoder final : public Decoder {
     for (int64_t i = 0; i < config_.layers; ++i) {
       const MoeSettings& moe = config_.moe;
       int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
-      int64_t width =
-          config_.sparse(i) ? moe.top_k * ffn + moe.shared_width(ffn) : config_.ffn_hidden_size;
-      products += attention_products(seq_length, i) + mlp_products(width);
-      if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
+      products += attention_products(seq_length, i);
+      if (!config_.sparse(i)) {
+        products += mlp_products(config_.ffn_hidden_size);
+        continue;
+      }
+      const auto latent = static_cast<double>(moe.latent_size);
+      const double chosen = mlp_products(moe.top_k * ffn);
+      products += mlp_products(moe.shared_width(ffn)) + d * static_cast<double>(moe.experts) +
+                  (latent > 0 ? chosen * latent / d + 2 * d * latent : chosen);
     }
     return 6 * products;
   }

@@ -28,11 +28,6 @@ void MlaSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .resume(impossible);
   f("norm_eps", norm_eps, "epsilon of the norms of the latents").exclusive_min(0);
-  f("cache_latents", cache_latents,
-    "the generation cache stores latents instead of keys and values")
-      .needs("a generation cache")
-      .resume(safe)
-      .renamed_from({"cache_mla_latents"});
 }
 
 std::optional<LatentSizes> MlaSettings::sizes(int64_t heads) const {

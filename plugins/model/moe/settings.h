@@ -13,7 +13,6 @@ struct MlaSettings {
   int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_head_dim = 128, rope_head_dim = 64,
           v_head_dim = 128;
   double norm_eps = 1e-6;
-  bool cache_latents = false;
   void bind(Fields& f);
   /// Of the model's number of heads; nothing if the model has plain attention.
   std::optional<LatentSizes> sizes(int64_t heads) const;

@@ -1,0 +1,12 @@
+// The tokens by which random draws of the residual stream are addressed. Stateless.
+#pragma once
+#include <vector>
+
+#include "mtrain/tensor/execution_context.h"
+
+namespace mtrain {
+
+/// The global token indices of the residual stream's rows, in order.
+std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows);
+
+}  // namespace mtrain

@@ -1,0 +1,159 @@
+// What changes a router's input and selection: jitter, a product in bf16, ranks in place of scores.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "contract/harness.h"
+#include "contract/places.h"
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/base/rng.h"
+
+namespace mtrain::contract {
+namespace {
+
+// A factor as it is defined: bit i of u, from the left, is 1 where number i of the stream is at
+// least 1/2.
+Values jitter_factors(ExecutionContext& ctx, int64_t count, int64_t first, double eps) {
+  Values out;
+  for (int64_t i = 0; i < count; ++i) {
+    double u = std::ldexp(0.5, -kJitterBits);
+    for (int bit = 1; bit <= kJitterBits; ++bit) {
+      RngStream stream(ctx.seed(), name_key("jitter") + static_cast<uint64_t>(bit), ctx.step);
+      if (stream.uniform(static_cast<uint64_t>(first + i)) >= 0.5f) u += std::ldexp(1, -bit);
+    }
+    out.push_back(1 - eps + 2 * eps * u);
+  }
+  return out;
+}
+
+TEST_CASE("jitter: values and gradients") {
+  Figures figures("jitter");
+  for (int64_t rows : kOddSizes)
+    for (float eps : {0.01f, 0.5f}) {
+      constexpr int64_t kCols = 33, kFirst = 1000;
+      Fixture other;  // seeds are alike
+      other.context().step = 5;
+      Values factors =
+          jitter_factors(other.context(), rows * kCols, kFirst * kCols, static_cast<double>(eps));
+      Case c{.name = cat("jitter ", eps, " ", rows), .out = {rows, kCols}};
+      c.inputs = {{"x", {rows, kCols}, random_values(rows * kCols, "x")}};
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        ctx.step = 5;
+        ctx.first_token = kFirst;
+        Tensor y = jitter(t[0], eps, name_key("jitter"));
+        ctx.step = 6;  // backward must use the forward's factors all the same
+        ctx.first_token = 0;
+        return y;
+      };
+      c.forward = [=](const std::vector<Values>& v) { return reference::mul(v[0], factors); };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{reference::mul(dy, factors)};
+      };
+      c.remove = [](KernelTable& kernels) { kernels.dropout = nullptr; };
+      check(c, figures);
+    }
+}
+
+TEST_CASE("jitter: uniform, the same however the tokens are split, and none in evaluation") {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  constexpr int64_t kRows = 64, kCols = 65;
+  constexpr double kEps = 0.25;
+  Tensor x = make(ctx, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
+  ctx.first_token = 100;
+  const Values whole = values_of(jitter(x, kEps, 77));
+  double mean = 0, square = 0;
+  for (double v : whole) {
+    CHECK(std::fabs(v - 1) < kEps);
+    mean += (v - 1) / static_cast<double>(whole.size());
+    square += (v - 1) * (v - 1) / static_cast<double>(whole.size());
+  }
+  CHECK(std::fabs(mean) < 0.01);
+  CHECK(square == doctest::Approx(kEps * kEps / 3).epsilon(0.05));
+  for (int64_t rows : {1, 5, 40}) {
+    ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(
+        std::vector<RowRange>{{rows, kRows - rows}, {0, rows}});
+    const Values split = values_of(jitter(x, kEps, 77));
+    const auto cut = static_cast<ptrdiff_t>(rows * kCols);
+    CHECK(std::equal(whole.begin() + cut, whole.end(), split.begin()));
+    CHECK(std::equal(whole.begin(), whole.begin() + cut, split.end() - cut));
+  }
+  ctx.own_tokens = nullptr;
+  CHECK(values_of(jitter(x, kEps, 78)) != whole);
+  ctx.step = 1;
+  CHECK(values_of(jitter(x, kEps, 77)) != whole);
+  ctx.training = false;
+  CHECK(values_of(jitter(x, kEps, 77)) == Values(kRows * kCols, 1.0));
+}
+
+TEST_CASE("router_logits in bf16: those of a linear layer in bf16, with their gradients") {
+  constexpr int64_t kTokens = 17, kIn = 35, kExperts = 8;
+  struct Leaves {
+    std::shared_ptr<Catcher> x = std::make_shared<Catcher>();
+    std::shared_ptr<Leaf> w = std::make_shared<Leaf>(), b = std::make_shared<Leaf>();
+  };
+  const Values xs = random_values(kTokens * kIn, "x"), ws = random_values(kExperts * kIn, "w"),
+               bs = round_to(random_values(kExperts, "b"), DType::bf16),
+               dys = random_values(kTokens * kExperts, "dy");
+  for (const Place& place : places())
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      INFO("at ", place.name, ", ", name(dtype));
+      Fixture lab(place.make(2));
+      ExecutionContext& ctx = lab.context();
+      auto run = [&](DType given, auto&& op, DType result) {
+        Leaves leaf;
+        Tensor x = make(ctx, xs, {kTokens, kIn}, given), w = make(ctx, ws, {kExperts, kIn}, given),
+               b = make(ctx, bs, {kExperts}, given);
+        leaf.w->grad = ctx.empty(w.shape(), DType::f32);
+        leaf.b->grad = ctx.empty(b.shape(), DType::f32);
+        x.set_node(leaf.x), w.set_node(leaf.w), b.set_node(leaf.b);
+        Tensor y = op(x, w, b);
+        CHECK(y.dtype() == result);
+        Values out = values_of(y);
+        backward(y, make(ctx, dys, y.shape(), result));
+        return std::vector<Values>{out, values_of(leaf.x->grad), values_of(leaf.w->grad),
+                                   values_of(leaf.b->grad)};
+      };
+      auto got = run(
+          dtype,
+          [](const Tensor& x, const Tensor& w, const Tensor& b) {
+            return router_logits(x, w, b, DType::bf16);
+          },
+          DType::f32);
+      auto want = run(
+          DType::bf16,
+          [](const Tensor& x, const Tensor& w, const Tensor& b) { return linear(x, w, b); },
+          DType::bf16);
+      CHECK(got[0] == want[0]);
+      CHECK(round_to(got[1], DType::bf16) == want[1]);
+      CHECK(got[2] == want[2]);
+      CHECK(got[3] == want[3]);
+    }
+  Fixture lab;
+  Tensor half = make(lab.context(), xs, {kTokens, kIn}, DType::f16),
+         w = make(lab.context(), ws, {kExperts, kIn}, DType::f16);
+  CHECK_THROWS_WITH_AS(router_logits(half, w, {}, DType::bf16), doctest::Contains("fp16"), Error);
+}
+
+TEST_CASE("route: ranks select the experts, and the weights are those of the scores") {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  Tensor logits = make(ctx, {0.1, 0.4, 0.3, 0.2, 0, 0, 0, 0, 1, 2, 3, 4}, {3, 4}, DType::f32);
+  const std::vector<double> ranks = {0.9, 0.1, 0.2, 0.3, 1, 2, 3, 4, 0, 0, 0, 0};
+  const std::vector<int32_t> padding = {0, 0, 1};
+  RouterRule rule{.score = RouterRule::Score::sigmoid, .top_k = 2};
+  Routed routed = route(logits, rule, {.ranks = ranks, .padding = padding}, nullptr);
+  CHECK(routed.experts == std::vector<int32_t>{0, 3, 3, 2, -1, -1});
+  const double a = 1 / (1 + std::exp(-0.1)), b = 1 / (1 + std::exp(-0.2));
+  check_close(values_of(routed.weights_TK), {a / (a + b), b / (a + b), 0.5, 0.5, 0, 0}, DType::f32,
+              {}, "weights");
+  const std::vector<float> bias = {0, 0, 0, 0};
+  CHECK_THROWS_WITH_AS(route(logits, rule, {.bias = bias, .ranks = ranks}, nullptr),
+                       doctest::Contains("ranks"), Error);
+  CHECK_THROWS_WITH_AS(route(logits, rule, {.ranks = std::span(ranks).first(4)}, nullptr),
+                       doctest::Contains("ranks"), Error);
+}
+
+}  // namespace
+}  // namespace mtrain::contract
