@@ -14,13 +14,22 @@
 
 namespace mtrain {
 
+/// What the positions of a micro-batch read and predict at one depth of multi-token prediction.
+struct TokensAhead {
+  Tensor tokens_T;   // int32, the token `depth` positions later in the sequence; 0: there is none
+  Tensor targets_T;  // int32, the target of that token; -1: there is none, or it is ignored
+  int64_t num_targets = 0;  // that are not -1
+};
+
 /// One micro-batch on the device: T tokens of all its sequences, folded into one dimension.
 struct ModelInput {
   Tensor tokens_T;     // int32
   Tensor positions_T;  // int32, restarting with each sequence
   Tensor
       targets_T;  // int32, -1: ignored; undefined: the last stage returns logits instead of losses
-  SequenceBounds bounds;  // the boundaries of the sequences
+  std::vector<TokensAhead> ahead = {};  // of depths 1, 2, …; empty: the model predicts no further
+                                        // tokens, or does not train
+  SequenceBounds bounds;                // the boundaries of the sequences
   /// With context parallelism, the tokens of each sequence that this rank holds. The T tokens are
   /// only these, and `bounds` has the boundaries of the sequences among them. Null: all tokens.
   std::shared_ptr<const ContextSlice> cp_slice;

@@ -27,6 +27,7 @@ struct ComputedPart {
   /// Further parameters that the part reads: paths of parameters, or of scopes for all parameters
   /// below them.
   std::vector<std::string> reads = {};
+  bool alone = false;  // a block that is recomputed by itself, not in a group with others
 };
 
 struct ModelPart {
@@ -34,6 +35,7 @@ struct ModelPart {
   bool block = false;                   // it can be recomputed in backward
   bool computes = true;                 // false: only other parts read these parameters
   bool owns = true;                     // false: all parameters that it reads are of other parts
+  bool alone = false;                   // a block that no group of recomputed blocks includes
   bool exchanges = false;               // contains experts that are sharded over ranks
   std::vector<PartId> also_reads = {};  // parts with further parameters that it reads: the table
                                         // of a tied head, what blocks share

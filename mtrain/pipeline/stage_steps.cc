@@ -85,12 +85,13 @@ class ActionSteps {
                          [](const ModelPart& p) { return p.block; });
   }
   bool recomputed(size_t part) const {
-    return rules_.recompute && parts_[part].block &&
-           (!rules_.recompute_first || number(part) < rules_.recompute_group);
+    if (!rules_.recompute || !parts_[part].block) return false;
+    if (parts_[part].alone) return !rules_.recompute_first;
+    return !rules_.recompute_first || number(part) < rules_.recompute_group;
   }
   /// The first of the parts that are computed again together with the part before `end`.
   size_t group_begin(size_t end) const {
-    if (!recomputed(end - 1) || rules_.recompute_first) return end - 1;
+    if (!recomputed(end - 1) || rules_.recompute_first || parts_[end - 1].alone) return end - 1;
     auto within = static_cast<size_t>(number(end - 1) % rules_.recompute_group);
     return end - 1 - within;
   }

@@ -31,20 +31,15 @@ class MoeDecoder final : public Decoder {
       : MoeDecoder(c.resolved(), context, std::vector<Moe*>()) {}
 
   std::vector<StepFigure> end_step(bool updated) override {
-    return end_moe_step(mixtures_, context().scope.parallel(), updated);
+    std::vector<StepFigure> all = end_moe_step(mixtures_, context().scope.parallel(), updated);
+    for (StepFigure& further : Decoder::end_step(updated)) all.push_back(std::move(further));
+    return all;
   }
 
   double flops_per_token(int64_t seq_length) const override {
-    auto d = static_cast<double>(config_.hidden_size);
     double products = head_products();
-    for (int64_t i = 0; i < config_.layers; ++i) {
-      const MoeSettings& moe = config_.moe;
-      int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
-      int64_t width =
-          config_.sparse(i) ? moe.top_k * ffn + moe.shared_width(ffn) : config_.ffn_hidden_size;
-      products += attention_products(seq_length, i) + mlp_products(width);
-      if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
-    }
+    for (int64_t i = 0; i < config_.layers; ++i) products += block_products(seq_length, i);
+    products += further_products(block_products(seq_length, config_.layers - 1));
     return 6 * products;
   }
 
@@ -61,6 +56,15 @@ class MoeDecoder final : public Decoder {
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
+
+  double block_products(int64_t seq_length, int64_t i) const {
+    const MoeSettings& moe = config_.moe;
+    int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
+    const bool sparse = config_.sparse(i);
+    int64_t width = sparse ? moe.top_k * ffn + moe.shared_width(ffn) : config_.ffn_hidden_size;
+    const double router = static_cast<double>(config_.hidden_size * moe.experts);
+    return attention_products(seq_length, i) + mlp_products(width) + (sparse ? router : 0);
+  }
 
   MoeDecoderSettings config_;
   std::vector<Moe*> mixtures_;
