@@ -107,9 +107,10 @@ def main():
     file = dict(weights, input_ids=tokens[None], targets=targets[None], lengths=torch.tensor([LENGTHS]))
     file.update({"grad." + name: value for name, value in grads.items()})
     save_file(file, os.path.join(out, "tiny.safetensors"))
+    os.chmod(os.path.join(out, "tiny.safetensors"), 0o644)
     settings = dict(layers=LAYERS, hidden_size=WIDTH, heads=HEADS, kv_heads=GROUPS, ffn_hidden_size=FFN, norm_eps=1e-5,
                     rope=dict(theta=10000), mtp=dict(layers=DEPTHS, loss_coeff=COEFF))
-    golden = dict(settings=settings, loss=main_loss, sums=sums, targets=counts)
+    golden = dict(made_with=common.versions_line(), settings=settings, loss=main_loss, sums=sums, targets=counts)
     with open(os.path.join(out, "golden.json"), "w") as f:
         json.dump(golden, f, indent=1)
         f.write("\n")
