@@ -35,10 +35,10 @@ struct ModelPart {
   bool block = false;                   // it can be recomputed in backward
   bool computes = true;                 // false: only other parts read these parameters
   bool owns = true;                     // false: all parameters that it reads are of other parts
-  bool alone = false;                   // a block that no group of recomputed blocks includes
   bool exchanges = false;               // contains experts that are sharded over ranks
   std::vector<PartId> also_reads = {};  // parts with further parameters that it reads: the table
                                         // of a tied head, what blocks share
+  bool alone = false;                   // a block that no group of recomputed blocks includes
   bool operator==(const ModelPart&) const = default;
 };
 /// Of one stage: those that compute are in the order in which forward computes them.

@@ -124,8 +124,8 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   for (int64_t k = 0; k < depths; ++k)
     parts.push_back({.name = cat("mtp.", k),
                      .block = true,
-                     .alone = true,
-                     .exchanges = has_exchanges(plan.layers - 1)});
+                     .exchanges = has_exchanges(plan.layers - 1),
+                     .alone = true});
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
   if (range.head && tied && (own_table || !plan.splits_embedding_and_head()))
     parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};

@@ -135,8 +135,8 @@ TEST_CASE("model parts: a block that is recomputed alone has its whole path as a
                    {.name = "0", .block = true},
                    {.name = "mtp.0",
                     .block = true,
-                    .alone = true,
-                    .also_reads = {PartId{0, 0}, PartId{0, 1}}},
+                    .also_reads = {PartId{0, 0}, PartId{0, 1}},
+                    .alone = true},
                    {.name = "head", .owns = false, .also_reads = {PartId{0, 1}}}});
 }
 
