@@ -174,10 +174,12 @@ Tensor Decoder::losses(const Tensor& normed_TD, const ModelInput& input) {
 std::vector<ComputedPart> Decoder::parts() const {
   if (!further_) return {};
   std::vector<ComputedPart> out;
+  const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
   if (embed_) out.push_back({"embed"});
+  // One op reads the tied table and the bias next to it, so that they have the same readers.
+  if (embed_ && settings_.tie_embeddings && own_head) out.back().reads.emplace_back("head");
   auto [begin, end] = context_.stage.layers(settings_.layers);
   for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
-  const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
   std::vector<std::string> reads = {"embed", "norm"};
   if (own_head) reads.emplace_back("head");
   for (ComputedPart& part : further_->parts(reads)) out.push_back(std::move(part));

@@ -94,7 +94,7 @@ void MultiTokenPrediction::record(Depth& depth, const Tensor& loss_T, int64_t nu
 std::vector<ComputedPart> MultiTokenPrediction::parts(const std::vector<std::string>& reads) const {
   std::vector<ComputedPart> out;
   for (size_t k = 0; k < depths_.size(); ++k)
-    out.push_back({.scope = cat("mtp.", k), .reads = reads, .alone = true});
+    out.push_back({.scope = cat("mtp.", k), .reads = reads, .auxiliary = true});
   return out;
 }
 

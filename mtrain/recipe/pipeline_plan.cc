@@ -125,7 +125,7 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
     parts.push_back({.name = cat("mtp.", k),
                      .block = true,
                      .exchanges = has_exchanges(plan.layers - 1),
-                     .alone = true});
+                     .auxiliary = true});
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
   if (range.head && tied && (own_table || !plan.splits_embedding_and_head()))
     parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};

@@ -126,7 +126,7 @@ TEST_CASE("model parts: a block that is recomputed alone has its whole path as a
   CHECK(declared_parts(parameters, 0,
                        {{"embed"},
                         {"layers.0"},
-                        {.scope = "mtp.0", .reads = {"embed", "norm"}, .alone = true},
+                        {.scope = "mtp.0", .reads = {"embed", "norm"}, .auxiliary = true},
                         {"head", {"norm"}}},
                        1) ==
         StageParts{{.name = "embed.weight", .computes = false},
@@ -136,7 +136,7 @@ TEST_CASE("model parts: a block that is recomputed alone has its whole path as a
                    {.name = "mtp.0",
                     .block = true,
                     .also_reads = {PartId{0, 0}, PartId{0, 1}},
-                    .alone = true},
+                    .auxiliary = true},
                    {.name = "head", .owns = false, .also_reads = {PartId{0, 1}}}});
 }
 
