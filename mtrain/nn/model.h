@@ -27,9 +27,7 @@ struct ModelInput {
   Tensor positions_T;  // int32, restarting with each sequence
   Tensor
       targets_T;  // int32, -1: ignored; undefined: the last stage returns logits instead of losses
-  std::vector<TokensAhead> ahead = {};  // of depths 1, 2, …; empty: the model predicts no further
-                                        // tokens, or does not train
-  SequenceBounds bounds;                // the boundaries of the sequences
+  SequenceBounds bounds;  // the boundaries of the sequences
   /// With context parallelism, the tokens of each sequence that this rank holds. The T tokens are
   /// only these, and `bounds` has the boundaries of the sequences among them. Null: all tokens.
   std::shared_ptr<const ContextSlice> cp_slice;
@@ -40,6 +38,8 @@ struct ModelInput {
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;
+  std::vector<TokensAhead> ahead = {};  // of depths 1, 2, …; empty: the model predicts no further
+                                        // tokens, or does not train
 };
 
 /// The part of the model that one pipeline stage builds. A value.
