@@ -52,7 +52,8 @@ struct Subject {
                      .targets = id_rows(file.at("targets"))[0],
                      .positions = {},
                      .cu_seqlens = {0}};
-    for (int32_t length : id_rows(file.at("lengths"))[0]) {
+    const Rows lengths = id_rows(file.at("lengths"));
+    for (int32_t length : lengths[0]) {
       for (int32_t t = 0; t < length; ++t) batch.positions.push_back(t);
       batch.cu_seqlens.push_back(batch.cu_seqlens.back() + length);
     }
