@@ -81,7 +81,7 @@ def main():
     config = hf.LlamaConfig(
         hidden_size=WIDTH, num_attention_heads=HEADS, num_key_value_heads=GROUPS, intermediate_size=FFN,
         num_hidden_layers=LAYERS, vocab_size=VOCAB, max_position_embeddings=64, attn_implementation="eager",
-        rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+        rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     model = hf.LlamaForCausalLM(config)
     depths = [Depth(config) for _ in range(DEPTHS)]
     common.randomise(model, 51, matrix_std=0.3)
