@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mtrain/autograd/multi_token_ops.h"
+
 namespace mtrain {
 
 void DecoderSettings::bind(Fields& f) {
@@ -55,6 +57,7 @@ void DecoderSettings::bind(Fields& f) {
   block.bind(f);
   f.section("rope", rope);
   f.section("attention", attention);
+  f.section("mtp", mtp);
 }
 
 HeadLayout DecoderSettings::head_layout() const {
@@ -101,8 +104,6 @@ void DecoderSettings::check() const {
   attention.check(layers);
 }
 
-DecoderBlock::~DecoderBlock() = default;
-
 namespace {
 
 /// A bias of the head next to the tied table with which it is used, if that is on this rank, so
@@ -122,20 +123,32 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
   embedding_factor_ = c.block.embedding_factor(c.hidden_size, s.dtype());
-  Parameter* table = c.tie_embeddings
-                         ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
-                         : nullptr;
+  const bool shares = c.tie_embeddings || c.mtp.layers > 0;
+  Parameter* shared =
+      shares ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
+  Parameter* table = c.tie_embeddings ? shared : nullptr;
   if (table && c.block.head_bias) add_head_bias(s, context.stage, vocab);
   auto [begin, end] = context.stage.layers(c.layers);
-  for (int64_t i = begin; i < end; ++i) {
+  auto make_block = [&](const Scope& scope, int64_t i) {
     RopeTable& rope = c.attention.window_of(i) > 0 && c.rope.local_theta > 0 ? local_rope_ : rope_;
     if (!rope.cos.defined()) rope = make_rope_table(s.context(), c.rope_of(i), positions, head_dim);
-    blocks_.push_back(make(s / "layers" / i, i, rope));
-  }
+    return make(scope, i, rope);
+  };
+  for (int64_t i = begin; i < end; ++i) blocks_.push_back(make_block(s / "layers" / i, i));
   if (!context.stage.last) return;
   norm_.emplace(s / "norm", c.block.norm_options(c.eps()), c.embed());
   head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std(),
                 c.block.head_bias, c.block.logits());
+  if (c.mtp.layers == 0) return;
+  further_.emplace(s,
+                   MultiTokenPrediction::Options{.settings = c.mtp,
+                                                 .embed = c.embed(),
+                                                 .vocab = vocab,
+                                                 .norm = c.block.norm_options(c.eps()),
+                                                 .init_std = c.std(),
+                                                 .embedding_factor = embedding_factor_,
+                                                 .layers = c.layers},
+                   *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
 }
 
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
@@ -146,7 +159,38 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
     return (*blocks_[static_cast<size_t>(i - first)])(x, input);
   };
   x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
-  return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
+  return head_ ? losses((*norm_)(x_TD), input) : x_TD;
+}
+
+Tensor Decoder::losses(const Tensor& normed_TD, const ModelInput& input) {
+  const bool trains = input.targets_T.defined() && normed_TD.context().grad_enabled;
+  if (!further_ || !trains) return (*head_)(normed_TD, input);
+  const std::vector<Tensor> further = further_->losses(normed_TD, input, *head_);
+  Tensor loss_T = (*head_)(normed_TD, input);
+  for (const Tensor& one_T : further) loss_T = attach_loss(loss_T, one_T, further_->factor());
+  return loss_T;
+}
+
+std::vector<ComputedPart> Decoder::parts() const {
+  if (!further_) return {};
+  std::vector<ComputedPart> out;
+  const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
+  if (embed_) out.push_back({"embed"});
+  // One op reads the tied table and the bias next to it, so that they have the same readers.
+  if (embed_ && settings_.tie_embeddings && own_head) out.back().reads.emplace_back("head");
+  auto [begin, end] = context_.stage.layers(settings_.layers);
+  for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
+  std::vector<std::string> reads = {"embed", "norm"};
+  if (own_head) reads.emplace_back("head");
+  for (ComputedPart& part : further_->parts(reads)) out.push_back(std::move(part));
+  out.push_back({"head", {"norm"}});
+  if (settings_.tie_embeddings) out.back().reads.emplace_back("embed");
+  return out;
+}
+
+std::vector<StepFigure> Decoder::end_step(bool /*updated*/) {
+  return MultiTokenPrediction::end_step(settings_.mtp, further_ ? &*further_ : nullptr,
+                                        context_.scope.parallel());
 }
 
 double Decoder::attention_products(int64_t seq_length, int64_t block) const {
@@ -177,6 +221,11 @@ double Decoder::attention_products(int64_t seq_length, int64_t block) const {
 double Decoder::mlp_products(int64_t width) const {
   return static_cast<double>(settings_.block.mlp_matrices() * settings_.hidden_size) *
          static_cast<double>(width);
+}
+
+double Decoder::further_products(double block) const {
+  const auto d = static_cast<double>(settings_.hidden_size);
+  return static_cast<double>(settings_.mtp.layers) * (2 * d * d + block + head_products());
 }
 
 double Decoder::head_products() const {

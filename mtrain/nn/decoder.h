@@ -15,6 +15,7 @@
 #include "mtrain/nn/block_settings.h"
 #include "mtrain/nn/latent_attention.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/multi_token.h"
 #include "mtrain/nn/rope_table.h"
 
 namespace mtrain {
@@ -28,6 +29,7 @@ struct MT_API DecoderSettings {
   RopeConfig rope;
   AttentionVariants attention;
   BlockSettings block;
+  MtpSettings mtp;
   std::optional<LatentSizes> latent;  // no setting of this struct: models that have latent
                                       // attention set it from their own
   void bind(Fields& f);
@@ -54,14 +56,6 @@ struct MT_API DecoderSettings {
   void check() const;
 };
 
-/// A block of a model family: maps the residual stream to the residual stream. With recomputation,
-/// backward calls it again, and it must return the same values.
-class MT_API DecoderBlock {
- public:
-  virtual ~DecoderBlock();
-  virtual Tensor operator()(Tensor x_TD, const ModelInput& input) const = 0;
-};
-
 class MT_API Decoder : public Model {
  public:
   /// Creates block `index` in `scope`, with the rotary positions of this block.
@@ -69,6 +63,11 @@ class MT_API Decoder : public Model {
                                                                 const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
   Tensor forward(const ModelInput& input, Tensor x_TD) override;
+  /// Declares the parts of a stage with blocks for further tokens, which share its embedding, norm
+  /// and head.
+  std::vector<ComputedPart> parts() const override;
+  /// Reports the losses of further tokens.
+  std::vector<StepFigure> end_step(bool updated) override;
 
  protected:
   const ModelContext& context() const { return context_; }
@@ -78,8 +77,12 @@ class MT_API Decoder : public Model {
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
   double head_products() const;
+  /// The same in the blocks for further tokens and their heads, where the last block has `block`
+  /// multiply-adds.
+  double further_products(double block) const;
 
  private:
+  Tensor losses(const Tensor& normed_TD, const ModelInput& input);
   DecoderSettings settings_;
   ModelContext context_;
   RopeTable rope_, local_rope_;  // of blocks without and with a window
@@ -88,6 +91,7 @@ class MT_API Decoder : public Model {
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
+  std::optional<MultiTokenPrediction> further_;
 };
 
 }  // namespace mtrain

@@ -24,13 +24,28 @@ Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residu
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
     : Embedding(scope, rows, embed, init_std, 0) {}
 
+namespace {
+bool is_sharded(const Scope& scope, const Dim& rows) {
+  return active_axis(scope.parallel().of(rows.name)) != nullptr;
+}
+/// The id whose row is the first one of this rank, for a table whose row 0 is id 0.
+int64_t first_row_of(const Scope& scope, const Dim& rows) {
+  return is_sharded(scope, rows) ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0;
+}
+}  // namespace
+
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std, int64_t offset)
     : weight(
           scope.param("weight", {rows, embed}, Init::normal(init_std), true, ParamRole::embedding)),
       region_(scope),
-      sharded_(active_axis(scope.parallel().of(rows.name)) != nullptr),
-      first_row_((sharded_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) -
-                 offset) {}
+      sharded_(is_sharded(scope, rows)),
+      first_row_(first_row_of(scope, rows) - offset) {}
+
+Embedding::Embedding(const Scope& scope, const Dim& rows, Parameter& table)
+    : weight(table),
+      region_(scope),
+      sharded_(is_sharded(scope, rows)),
+      first_row_(first_row_of(scope, rows)) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
   return sharded_ ? region_.leave(embedding(weight.use(), ids, first_row_))

@@ -44,6 +44,8 @@ class MT_API Embedding {
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
   /// Id i is row `offset` + i.
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std, int64_t offset);
+  /// Reads a table that another layer has added. `rows`: its first dimension.
+  Embedding(const Scope& scope, const Dim& rows, Parameter& table);
   Tensor operator()(const Tensor& ids_T) const;
   Parameter& weight;
 

@@ -14,6 +14,13 @@
 
 namespace mtrain {
 
+/// What the positions of a micro-batch read and predict at one depth of multi-token prediction.
+struct TokensAhead {
+  Tensor tokens_T;   // int32, the token `depth` positions later in the sequence; 0: there is none
+  Tensor targets_T;  // int32, the target of that token; -1: there is none, or it is ignored
+  int64_t num_targets = 0;  // that are not -1
+};
+
 /// One micro-batch on the device: T tokens of all its sequences, folded into one dimension.
 struct ModelInput {
   Tensor tokens_T;     // int32
@@ -31,6 +38,8 @@ struct ModelInput {
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;
+  std::vector<TokensAhead> ahead = {};  // of depths 1, 2, …; empty: the model predicts no further
+                                        // tokens, or does not train
 };
 
 /// The part of the model that one pipeline stage builds. A value.

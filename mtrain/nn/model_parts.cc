@@ -157,9 +157,11 @@ StageParts declared_parts(std::deque<Parameter>& parameters, int64_t stage,
   for (const ComputedPart& part : declared) {
     std::string_view block = block_of(part.scope);
     std::string_view name = block.empty() ? std::string_view(part.scope) : block;
-    parts.push_back({.name = std::string(name.substr(name.rfind('.') + 1)),
+    if (!part.auxiliary) name = name.substr(name.rfind('.') + 1);
+    parts.push_back({.name = std::string(name),
                      .block = !block.empty(),
-                     .owns = false});
+                     .owns = false,
+                     .auxiliary = part.auxiliary});
   }
   int16_t apart = 0;
   for (const ReadBy& group : groups) {

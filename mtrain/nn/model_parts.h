@@ -27,6 +27,8 @@ struct ComputedPart {
   /// Further parameters that the part reads: paths of parameters, or of scopes for all parameters
   /// below them.
   std::vector<std::string> reads = {};
+  bool auxiliary = false;  // a block next to the model's own, for a loss that only training has: it
+                           // is recomputed by itself, and does not run without backward
 };
 
 struct ModelPart {
@@ -37,6 +39,7 @@ struct ModelPart {
   bool exchanges = false;               // contains experts that are sharded over ranks
   std::vector<PartId> also_reads = {};  // parts with further parameters that it reads: the table
                                         // of a tied head, what blocks share
+  bool auxiliary = false;               // as in ComputedPart
   bool operator==(const ModelPart&) const = default;
 };
 /// Of one stage: those that compute are in the order in which forward computes them.

@@ -36,6 +36,9 @@ class MT_API Scope {
     return Scope(*settings_, (*this / std::to_string(index)).path_, index);
   }
 
+  /// The same place, treated like block `index`: by what depends on the number of a block.
+  Scope like_block(int64_t index) const { return Scope(*settings_, path_, index); }
+
   /// Adds a parameter named `<path>.<name>`; this rank holds its shard according to the axes of the
   /// dims. Initial values depend only on seed, name and the element's index in the whole tensor.
   /// Default role: `matrix` for two dimensions, otherwise `other`. Its logical matrices are

@@ -28,11 +28,17 @@ bool exchanges(const StageParts& parts) {
                      [](const ModelPart& part) { return part.exchanges; });
 }
 
+bool has_backward(const Program& program) {
+  return std::any_of(program.begin(), program.end(),
+                     [](const Action& a) { return a.what == ActionKind::backward; });
+}
+
 /// Adds the compute and the exchanges of one action.
 class ActionSteps {
  public:
-  ActionSteps(int16_t stage, const StageParts& parts, const StepRules& rules)
-      : stage_(stage), parts_(parts), rules_(rules) {}
+  /// `trains`: the program has backward.
+  ActionSteps(int16_t stage, const StageParts& parts, const StepRules& rules, bool trains)
+      : stage_(stage), parts_(parts), rules_(rules), trains_(trains) {}
 
   Steps forward() {
     for (size_t i = 0; i < parts_.size(); ++i) forward(i);
@@ -60,7 +66,7 @@ class ActionSteps {
     out_.push_back({what, {stage_, static_cast<int16_t>(part)}, backward});
   }
   void forward(size_t part) {
-    if (!parts_[part].computes) return;
+    if (!parts_[part].computes || (parts_[part].auxiliary && !trains_)) return;
     add(StepKind::compute, part, false);
     if (parts_[part].exchanges) forward_experts(part);
   }
@@ -85,12 +91,13 @@ class ActionSteps {
                          [](const ModelPart& p) { return p.block; });
   }
   bool recomputed(size_t part) const {
-    return rules_.recompute && parts_[part].block &&
-           (!rules_.recompute_first || number(part) < rules_.recompute_group);
+    if (!rules_.recompute || !parts_[part].block) return false;
+    if (parts_[part].auxiliary) return !rules_.recompute_first;
+    return !rules_.recompute_first || number(part) < rules_.recompute_group;
   }
   /// The first of the parts that are computed again together with the part before `end`.
   size_t group_begin(size_t end) const {
-    if (!recomputed(end - 1) || rules_.recompute_first) return end - 1;
+    if (!recomputed(end - 1) || rules_.recompute_first || parts_[end - 1].auxiliary) return end - 1;
     auto within = static_cast<size_t>(number(end - 1) % rules_.recompute_group);
     return end - 1 - within;
   }
@@ -98,6 +105,7 @@ class ActionSteps {
   int16_t stage_;
   const StageParts& parts_;
   const StepRules& rules_;
+  bool trains_;
   Steps out_;
 };
 
@@ -205,12 +213,13 @@ bool StepRules::has_collectives() const {
 StepLists expand_steps(const Program& program, const StepRules& rules) {
   StepLists lists(program.size());
   std::map<std::pair<ActionKind, int16_t>, Steps> known;
+  const bool trains = has_backward(program);
   for (size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
     const StageParts* parts = parts_of(rules, a.stage);
     if (!parts || !uses_params(a.what)) continue;
     auto [found, is_new] = known.try_emplace({a.what, a.stage});
-    ActionSteps steps(a.stage, *parts, rules);
+    ActionSteps steps(a.stage, *parts, rules, trains);
     if (is_new) found->second = a.what == ActionKind::forward ? steps.forward() : steps.backward();
     lists[i] = found->second;
   }
@@ -218,7 +227,7 @@ StepLists expand_steps(const Program& program, const StepRules& rules) {
   for (size_t i = 0; i < program.size(); ++i)
     if (const StageParts* parts = parts_of(rules, program[i].stage);
         parts && program[i].what == ActionKind::weight_grad)
-      lists[i] = ActionSteps(program[i].stage, *parts, rules).weights();
+      lists[i] = ActionSteps(program[i].stage, *parts, rules, trains).weights();
   insert_reductions(lists, program, rules);
   return lists;
 }

@@ -64,6 +64,8 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
   return name.empty();
 }
 
+constexpr std::string_view kBlock = "layers.{i}", kFurther = "mtp.{i}";
+
 class Expander {
  public:
   Expander(const HfFamily& family, const HfModel& model) : family_(family), model_(model) {}
@@ -75,19 +77,29 @@ class Expander {
         add(rule, rule.tensor, rule.parameters);
         continue;
       }
-      const int64_t layers = model_.fact(Fact::layers);
-      for (int64_t i = 0; i < layers; ++i) {
-        if (!is_in(rule, i)) continue;
-        std::vector<std::string> parameters;
-        for (const std::string& name : rule.parameters)
-          parameters.push_back(replaced(name, "i", i));
-        add(rule, replaced(rule.tensor, "i", i), parameters);
-      }
+      add_blocks(rule);
     }
     return std::move(out_);
   }
 
  private:
+  /// The tensors of all blocks, and of the blocks of multi-token prediction, which have the numbers
+  /// after the last block and are like it. Parameters of "mtp.{i}" are of these alone.
+  void add_blocks(const HfTensorRule& rule) {
+    const bool only_further = rule.parameters[0].starts_with(kFurther);
+    const int64_t layers = model_.fact(Fact::layers), depths = model_.fact(Fact::mtp_layers);
+    for (int64_t i = only_further ? layers : 0; i < layers + (has_further_ ? depths : 0); ++i) {
+      if (!is_in(rule, std::min(i, layers - 1))) continue;
+      std::vector<std::string> parameters;
+      for (std::string name : rule.parameters) {
+        if (i >= layers && name.starts_with(kBlock))
+          name = cat(kFurther, ".block", name.substr(kBlock.size()));
+        parameters.push_back(replaced(name, "i", i < layers ? i : i - layers));
+      }
+      add(rule, replaced(rule.tensor, "i", i), parameters);
+    }
+  }
+
   bool is_in(const HfTensorRule& rule, int64_t block) const {
     for (const HfBlocks& blocks : family_.blocks)
       if (blocks.name == rule.blocks) return model_.contains(blocks, block) != rule.not_in_blocks;
@@ -115,6 +127,9 @@ class Expander {
 
   const HfFamily& family_;
   const HfModel& model_;
+  const bool has_further_ = std::any_of(
+      family_.tensors.begin(), family_.tensors.end(),
+      [](const HfTensorRule& rule) { return rule.parameters[0].starts_with(kFurther); });
   std::vector<HfTensor> out_;
 };
 
@@ -225,8 +240,14 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
 std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& family,
                                                            const HfModel& model) {
   std::vector<std::pair<std::string, std::string>> out;
-  for (const HfCopy& copy : family.copies)
-    if (model.holds(copy.when)) out.emplace_back(copy.tensor, copy.of);
+  const int64_t layers = model.fact(Fact::layers), depths = model.fact(Fact::mtp_layers);
+  for (const HfCopy& copy : family.copies) {
+    if (!model.holds(copy.when)) continue;
+    if (!has_letter(copy.tensor, "i")) out.emplace_back(copy.tensor, copy.of);
+    // Blocks of multi-token prediction repeat what they share with the model.
+    for (int64_t k = 0; has_letter(copy.tensor, "i") && k < depths; ++k)
+      out.emplace_back(replaced(copy.tensor, "i", layers + k), copy.of);
+  }
   return out;
 }
 

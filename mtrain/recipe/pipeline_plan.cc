@@ -119,10 +119,17 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   const bool own_table =
       range.head && !range.embedding && tied && plan.splits_embedding_and_head() && count > 0;
   if (own_table) parts.push_back({.name = "table", .computes = false});
+  auto has_exchanges = [&](int64_t block) {
+    return experts && block >= dense && (block - dense + 1) % freq == 0;
+  };
   for (int64_t i = first; i < first + count; ++i)
-    parts.push_back({.name = std::to_string(i),
+    parts.push_back({.name = std::to_string(i), .block = true, .exchanges = has_exchanges(i)});
+  const int64_t depths = range.head ? recipe.config.fact(Fact::mtp_layers).value_or(0) : 0;
+  for (int64_t k = 0; k < depths; ++k)
+    parts.push_back({.name = cat("mtp.", k),
                      .block = true,
-                     .exchanges = experts && i >= dense && (i - dense + 1) % freq == 0});
+                     .exchanges = has_exchanges(plan.layers - 1),
+                     .auxiliary = true});
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
   if (range.head && tied && (own_table || !plan.splits_embedding_and_head()))
     parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};
@@ -185,7 +192,7 @@ PipelinePlan PipelinePlan::with_micro_batches(int64_t number) const {
 
 int64_t PipelinePlan::blocks(int64_t stage) const {
   const StagePart& part = parts[static_cast<size_t>(stage)];
-  return part.num_layers < 0 ? layers : part.num_layers + part.num_mtp_layers;
+  return (part.num_layers < 0 ? layers : part.num_layers) + part.num_mtp_layers;
 }
 
 Costs PipelinePlan::costs(const RankSpeed& speed) const {
@@ -303,7 +310,11 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   if (d.pp > 1)
     plan.parts = split_layers(request, plan.map);
   else
-    plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
+    plan.parts = {{.letters = "all",
+                   .num_layers = -1,
+                   .num_mtp_layers = request.mtp_layers,
+                   .embedding = true,
+                   .head = true}};
   plan.steps = step_rules(recipe, plan);
   if (d.schedule_file.empty() || d.pp == 1) {  // generated schedules are valid
     const BatchSchedule batches = s.batches();

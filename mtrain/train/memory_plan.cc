@@ -88,8 +88,8 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step();
     interpreter.run(
-        program, [&](int64_t) { return own_part(ctx, batch, parallel); }, batch.num_target_tokens,
-        1);
+        program, [&](int64_t) { return own_part(ctx, batch, parallel, session.depths_ahead); },
+        batch.num_target_tokens, 1);
     state.rehearse_update();
     buckets.sync_values();
   }

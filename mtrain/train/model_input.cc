@@ -41,6 +41,31 @@ ModelInput to_device(ExecutionContext& ctx, const MicroBatch& batch, bool with_t
 
 namespace {
 
+/// The value `depth` positions later in the same sequence; `none` where the sequence ends before.
+std::vector<int32_t> shifted(const std::vector<int32_t>& values, const std::vector<int32_t>& bounds,
+                             int64_t depth, int32_t none) {
+  std::vector<int32_t> out(values.size(), none);
+  for (size_t s = 0; s + 1 < bounds.size(); ++s)
+    if (bounds[s + 1] - bounds[s] > depth)
+      std::copy(values.begin() + bounds[s] + depth, values.begin() + bounds[s + 1],
+                out.begin() + bounds[s]);
+  return out;
+}
+
+void set_ahead(ModelInput& input, ExecutionContext& ctx, const MicroBatch& batch, int64_t depths) {
+  for (int64_t depth = 1; depth <= depths; ++depth) {
+    std::vector<int32_t> tokens = shifted(batch.tokens, batch.cu_seqlens, depth, 0),
+                         targets = shifted(batch.targets, batch.cu_seqlens, depth, kIgnoredTarget);
+    if (input.cp_slice) tokens = input.cp_slice->take(tokens);
+    if (input.cp_slice) targets = input.cp_slice->take(targets);
+    const Shape shape{static_cast<int64_t>(tokens.size())};
+    input.ahead.push_back({.tokens_T = ctx.from_host<int32_t>(tokens, shape),
+                           .targets_T = ctx.from_host<int32_t>(targets, shape),
+                           .num_targets = std::count_if(targets.begin(), targets.end(),
+                                                        [](int32_t t) { return t >= 0; })});
+  }
+}
+
 /// The rows at positions [begin, end) of the concatenated ranges.
 std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin, int64_t end) {
   std::vector<RowRange> some;
@@ -55,8 +80,8 @@ std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin
 
 }  // namespace
 
-ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch,
-                    const ParallelContext& parallel) {
+ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch, const ParallelContext& parallel,
+                    int64_t depths) {
   ctx.first_token = batch.first_sample * batch.seq_length;
   ctx.own_tokens = nullptr;
   auto rows = static_cast<int64_t>(batch.tokens.size());
@@ -81,6 +106,7 @@ ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch,
   } else {
     input = to_device(ctx, batch);
   }
+  set_ahead(input, ctx, batch, depths);
   bool sequence_parallel = parallel.stream() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
   if (sequence_parallel) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);

@@ -10,8 +10,9 @@ namespace mtrain {
 MT_API ModelInput to_device(ExecutionContext& ctx, const MicroBatch& batch,
                             bool with_targets = true);
 /// Uploads this rank's part of a micro-batch of its data-parallel group, and sets first_token and
-/// own_tokens of `ctx` to these tokens.
+/// own_tokens of `ctx` to these tokens. `depths`: of multi-token prediction (ModelInput::ahead);
+/// the tokens are shifted before they are sharded, so that no rank needs another one's.
 MT_API ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch,
-                           const ParallelContext& parallel);
+                           const ParallelContext& parallel, int64_t depths = 0);
 
 }  // namespace mtrain

@@ -146,6 +146,7 @@ void Session::build_stages(const Options& options) {
   place_.steps.buckets.clear();  // those of the built model follow (Interpreter::GradientHooks)
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
+    if (part.head) depths_ahead = recipe.config.fact(Fact::mtp_layers).value_or(0);
     parameters.begin_stage(stage);
     ModelContext context{.scope = Scope(*build_),
                          .stage = {.first = part.embedding,

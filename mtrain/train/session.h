@@ -55,10 +55,11 @@ class MT_API Session {
   PrecisionPlan precision;  // which matrix products are in FP8 or FP4
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // the stages of this rank, in ascending order
-  Model* model = nullptr;   // the first of `stages`; the whole model if there is no pipeline
-  int64_t vocab_size = 0;   // rows of the embedding
-  int64_t valid_vocab = 0;  // token ids that the model can predict; the other rows are padding
-  std::string device;       // "cpu", or the device's line in DeviceBackend::describe()
+  Model* model = nullptr;    // the first of `stages`; the whole model if there is no pipeline
+  int64_t vocab_size = 0;    // rows of the embedding
+  int64_t valid_vocab = 0;   // token ids that the model can predict; the other rows are padding
+  int64_t depths_ahead = 0;  // of multi-token prediction, if this rank has the stage that learns it
+  std::string device;        // "cpu", or the device's line in DeviceBackend::describe()
 
   /// The rank's place in the pipeline, for the interpreter. `ranks`: the pipeline's communicator;
   /// null for one rank and for dry runs.

@@ -413,7 +413,7 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   ExecutionContext& ctx = *session_.ctx;
   auto input_of = [&](int64_t micro) {
     const MicroBatch& batch = batches[static_cast<size_t>(micro)];
-    return own_part(ctx, batch, mesh_.parallel());
+    return own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
   reducer_->begin_step();

@@ -217,4 +217,5 @@ def main():
         f.write(",\n".join("  " + json.dumps(c) for c in cases) + "\n ]\n}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

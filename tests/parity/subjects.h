@@ -94,6 +94,13 @@ inline const std::vector<Subject>& variants() {
       {"experts padded to their capacity",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
        "{experts: 8, top_k: 2, ffn_hidden_size: 64, capacity_factor: 1, pad_to_capacity: true}}"},
+      {"further tokens",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "mtp: {layers: 2, loss_coeff: 0.5}}"},
+      {"a further token, experts and a tied table",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
+       "tie_embeddings: true, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64}, mtp: {layers: 1, "
+       "loss_coeff: 0.5}}"},
       {"experts in parallel with attention",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "parallel: one_norm, moe: {experts: 8, top_k: 2, ffn_hidden_size: 64}}"},

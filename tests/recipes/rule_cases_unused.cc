@@ -15,6 +15,8 @@ constexpr RuleCase kUnused[] = {
      "model.recompute_modules=[mlp] model.recompute=selective"},
     {"recompute-modules-unused", "llama", "model.recompute_modules=[mlp] model.recompute=full",
      "model.recompute_modules=[core_attn] model.recompute=full"},
+    {"mtp-loss-unused", "llama", "model.mtp.loss_coeff=0.3",
+     "model.mtp.loss_coeff=0.3 model.mtp.layers=1"},
     {"norm-bias-unused", "llama", "model.norm_bias=false",
      "model.norm_bias=false model.norm=layer"},
     {"zero-centered-unused", "moe", "model.norm_zero_centered=true model.norm_weight=false",

@@ -91,12 +91,9 @@ constexpr Rule kRules[] = {
      "{model.mtp.layers ?? 0}",
      "", "model.mtp.layers=layout.mtp_layers"},
     {"layout-mtp-stage", "dist.layout", "layout.mtp_layers > 0 and dist.pp > 1",
-     "layout.mtp_stage % dist.pp > 0 and layout.mtp_stage // dist.pp == layout.stages // dist.pp - "
-     "1",
+     "layout.mtp_stage == layout.stages - 1",
      "multi-token prediction is in stage {layout.mtp_stage}",
-     "it must be among the last virtual stages and not on the first rank, whose embedding it would "
-     "wait for",
-     ""},
+     "it uses the head, so it must be in the last stage, as in Et*16|t*15mL", ""},
     {"layout-alone", "dist.layout", "dist.layout != ''",
      "not (" MT_UNEVEN " or dist.account_for_embedding or dist.account_for_loss)",
      "first_stage_layers, last_stage_layers and account_for_… also determine the blocks of stages",

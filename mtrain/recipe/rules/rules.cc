@@ -83,7 +83,8 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_layers"] = layout.count('m');
   int64_t mtp_stage = -1;
   for (size_t i = 0; i < layout.stages.size(); ++i)
-    if (layout.stages[i].find('m') != std::string::npos) mtp_stage = static_cast<int64_t>(i);
+    if (mtp_stage < 0 && layout.stages[i].find('m') != std::string::npos)
+      mtp_stage = static_cast<int64_t>(i);  // the first one
   facts["layout.mtp_stage"] = mtp_stage;
 }
 

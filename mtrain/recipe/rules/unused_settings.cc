@@ -100,6 +100,8 @@ constexpr Rule kRules[] = {
         {"", "model.attention.qk_norm=true"}),
     row("qk-norm-kind-unused", "model.attention.qk_norm_kind", "model.attention.qk_norm",
         {"", "model.attention.qk_norm=true"}),
+    row("mtp-loss-unused", "model.mtp.loss_coeff", "model.mtp.layers > 0",
+        {"only blocks for further tokens have this loss", "model.mtp.layers=1"}),
     row("drop-policy-unused", "model.moe.drop_policy", "model.moe.capacity_factor != null",
         {"without a capacity no token is dropped", "model.moe.capacity_factor=1.0"}),
     row("pre-softmax-unused", "model.moe.router.pre_softmax", "model.moe.router.score == 'softmax'",

@@ -190,9 +190,17 @@ class Console final : public Observer {
     step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
     print(cat("step ", step, "/", total, "  loss ",
               short_loss(std::isfinite(m.loss) ? mean : m.loss), "  lr ", short_lr(m.lr),
-              "  grad norm ", short_loss(m.grad_norm), "  ", human_count(rate_.value()),
-              " tokens/s  ETA ",
+              further_losses(m), "  grad norm ", short_loss(m.grad_norm), "  ",
+              human_count(rate_.value()), " tokens/s  ETA ",
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
+  }
+
+  /// The losses of multi-token prediction in the last step.
+  static std::string further_losses(const StepMetrics& m) {
+    std::string out;
+    for (const auto& [name, value] : m.figures)
+      if (name.starts_with("mtp_")) out += cat("  ", name, " ", short_loss(value));
+    return out;
   }
 
   /// A note that the last line shows a mean loss, which differs from the last step's loss.

@@ -31,25 +31,15 @@ class MoeDecoder final : public Decoder {
       : MoeDecoder(c.resolved(), context, std::vector<Moe*>()) {}
 
   std::vector<StepFigure> end_step(bool updated) override {
-    return end_moe_step(mixtures_, context().scope.parallel(), updated);
+    std::vector<StepFigure> all = end_moe_step(mixtures_, context().scope.parallel(), updated);
+    for (StepFigure& further : Decoder::end_step(updated)) all.push_back(std::move(further));
+    return all;
   }
 
   double flops_per_token(int64_t seq_length) const override {
-    auto d = static_cast<double>(config_.hidden_size);
     double products = head_products();
-    for (int64_t i = 0; i < config_.layers; ++i) {
-      const MoeSettings& moe = config_.moe;
-      int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
-      products += attention_products(seq_length, i);
-      if (!config_.sparse(i)) {
-        products += mlp_products(config_.ffn_hidden_size);
-        continue;
-      }
-      const auto latent = static_cast<double>(moe.latent_size);
-      const double chosen = mlp_products(moe.top_k * ffn);
-      products += mlp_products(moe.shared_width(ffn)) + d * static_cast<double>(moe.experts) +
-                  (latent > 0 ? chosen * latent / d + 2 * d * latent : chosen);
-    }
+    for (int64_t i = 0; i < config_.layers; ++i) products += block_products(seq_length, i);
+    products += further_products(block_products(seq_length, config_.layers - 1));
     return 6 * products;
   }
 
@@ -66,6 +56,18 @@ class MoeDecoder final : public Decoder {
                 }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
+
+  double block_products(int64_t seq_length, int64_t i) const {
+    const double attention = attention_products(seq_length, i);
+    if (!config_.sparse(i)) return attention + mlp_products(config_.ffn_hidden_size);
+    const MoeSettings& moe = config_.moe;
+    const int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
+    const auto d = static_cast<double>(config_.hidden_size),
+               latent = static_cast<double>(moe.latent_size);
+    const double chosen = mlp_products(moe.top_k * ffn);
+    return attention + mlp_products(moe.shared_width(ffn)) + d * static_cast<double>(moe.experts) +
+           (latent > 0 ? chosen * latent / d + 2 * d * latent : chosen);
+  }
 
   MoeDecoderSettings config_;
   std::vector<Moe*> mixtures_;

@@ -39,30 +39,10 @@ std::optional<LatentSizes> MlaSettings::sizes(int64_t heads) const {
       .norm_eps = static_cast<float>(norm_eps)};
 }
 
-void MtpSettings::bind(Fields& f) {
-  const std::string mtp = "multi-token prediction";
-  f("layers", layers, "number of additional tokens to predict, one block for each")
-      .min(0)
-      .max(kMostLayers)
-      .needs(mtp)
-      .resume(impossible)
-      .fact(Fact::mtp_layers)
-      .renamed_from({"mtp_num_layers", "num_nextn_predict_layers"});
-  f("loss_coeff", loss_coeff, "coefficient of the multi-token prediction loss")
-      .min(0)
-      .needs(mtp)
-      .renamed_from({"mtp_loss_scaling_factor"});
-  f("standalone", standalone, "place multi-token prediction in a separate pipeline stage")
-      .needs(mtp)
-      .resume(safe)
-      .renamed_from({"mtp_standalone"});
-}
-
 void MoeDecoderSettings::bind(Fields& f) {
   DecoderSettings::bind(f);
   f.section("moe", moe);
   f.section("mla", mla);
-  f.section("mtp", mtp);
 }
 
 MoeDecoderSettings MoeDecoderSettings::resolved() const {

@@ -18,21 +18,11 @@ struct MlaSettings {
   std::optional<LatentSizes> sizes(int64_t heads) const;
 };
 
-/// Multi-token prediction (DeepSeek-AI 2024, arXiv:2412.19437, 2.2). The model has no
-/// blocks for it, so bind() marks each setting by needs(), and a recipe that sets one is refused.
-struct MtpSettings {
-  int64_t layers = 0;
-  double loss_coeff = 0.1;
-  bool standalone = false;
-  void bind(Fields& f);
-};
-
 /// A decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3.
 struct MoeDecoderSettings : DecoderSettings {
   MoeDecoderSettings() { ffn_hidden_size = 14336; }
   MoeSettings moe;
   MlaSettings mla;
-  MtpSettings mtp;
   void bind(Fields& f);
 
   /// These settings with what follows from them.

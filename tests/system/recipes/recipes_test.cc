@@ -204,7 +204,7 @@ const std::vector<Row> kRows = {
      671026419200,
      1,
      "deepseek-ai/DeepSeek-V3 without its prediction module; README_WEIGHTS.md there says 671B",
-     {"multi-token prediction"}},
+     {}},
     {"quickstart_bert", 2540000, 10000, "what `mtrain train` prints", {}},
     {"bert_large", 335174458, 1, "google-bert/bert-large-uncased as BertForMaskedLM", {}},
     {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},

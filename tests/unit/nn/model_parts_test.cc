@@ -120,6 +120,26 @@ TEST_CASE("model parts: parameters that several declared parts read are parts of
         std::vector<PartId>{{0, 1}, {0, 4}, {0, 2}, {0, 2}, {0, 5}, {0, 0}, {0, 6}});
 }
 
+TEST_CASE("model parts: a block that is recomputed alone has its whole path as a name") {
+  auto parameters =
+      make({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"mtp.0.enorm"}, {"norm"}});
+  CHECK(declared_parts(parameters, 0,
+                       {{"embed"},
+                        {"layers.0"},
+                        {.scope = "mtp.0", .reads = {"embed", "norm"}, .auxiliary = true},
+                        {"head", {"norm"}}},
+                       1) ==
+        StageParts{{.name = "embed.weight", .computes = false},
+                   {.name = "norm", .computes = false},
+                   {.name = "embed", .owns = false, .also_reads = {PartId{0, 0}}},
+                   {.name = "0", .block = true},
+                   {.name = "mtp.0",
+                    .block = true,
+                    .also_reads = {PartId{0, 0}, PartId{0, 1}},
+                    .auxiliary = true},
+                   {.name = "head", .owns = false, .also_reads = {PartId{0, 1}}}});
+}
+
 TEST_CASE("model parts: a block that is declared each time that it computes") {
   auto parameters = make({{"layers.0.mlp"}, {"layers.1.mlp"}, {"layers.10.mlp"}});
   const PartId first{0, 1}, second{0, 0};

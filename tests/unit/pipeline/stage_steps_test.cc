@@ -130,6 +130,19 @@ TEST_CASE("steps: blocks are computed again in groups, or the first ones one by 
   CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
   rules.recompute_first = true;
   CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
+  // A block for further tokens is in no group, and not one of the first ones.
+  for (bool first : {false, true}) {
+    StepRules further{.stages = {whole_model(3)},
+                      .recompute = true,
+                      .recompute_first = first,
+                      .recompute_group = 2};
+    StageParts& parts = further.stages[0];
+    parts.insert(parts.end() - 1, {.name = "mtp.0", .block = true, .auxiliary = true});
+    CHECK(steps_of(program("0B0"), further) ==
+          (first ? "0B0: B(head) B(mtp.0) B(2) F(1) B(1) F(0) B(0) B(embed)\n"
+                 : "0B0: B(head) F(mtp.0) B(mtp.0) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n"));
+    CHECK(steps_of(program("0F0"), further) == "0F0: F(embed) F(0) F(1) F(2) F(head)\n");
+  }
   StepRules group{
       .stages = {only_blocks(2)}, .sharded = true, .recompute = true, .recompute_group = 2};
   CHECK(steps_of(program("0B0"), group) ==

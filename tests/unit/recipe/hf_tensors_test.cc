@@ -157,3 +157,41 @@ TEST_CASE("settings decide which tensors a model has") {
   CHECK_FALSE(hf_unused(family, "model.x.mask"));
   CHECK_FALSE(hf_unused(family, "model.1.masks"));
 }
+
+TEST_CASE("blocks for further tokens have the numbers after the last block, and are like it") {
+  HfFamily family;
+  family.model_type = "tiny";
+  family.blocks = {{"sparse", "first", "every"}};
+  family.tensors = {{.tensor = "model.{i}.w", .parameters = {"layers.{i}.w"}},
+                    {.tensor = "model.{i}.x", .parameters = {"layers.{i}.x"}, .blocks = "sparse"},
+                    {.tensor = "model.{i}.y",
+                     .parameters = {"layers.{i}.y", "layers.{i}.z"},
+                     .blocks = "sparse",
+                     .not_in_blocks = true},
+                    {.tensor = "model.{i}.enorm", .parameters = {"mtp.{i}.enorm"}}};
+  family.copies = {{.tensor = "model.{i}.embed", .of = "model.embed", .when = {}}};
+  Schema sizes = schema();
+  FieldSpec depths = sizes.fields[0];
+  depths.path = "mtp.layers", depths.fact = Fact::mtp_layers, depths.default_value = "0";
+  sizes.fields.push_back(depths);
+  auto names = [&](const char* settings) {
+    const Node section = parse_yaml(settings, "settings");
+    const HfModel model(section, sizes);
+    std::string all;
+    for (const HfTensor& tensor : hf_tensors(family, model))
+      all += cat(tensor.name, "=", join(tensor.parameters, "+"), " ");
+    for (const auto& [copy, of] : hf_copies(family, model)) all += cat(copy, " of ", of, " ");
+    return all;
+  };
+  CHECK(names("{layers: 2, first: 1, every: 1}") ==
+        "model.0.w=layers.0.w model.1.w=layers.1.w model.1.x=layers.1.x "
+        "model.0.y=layers.0.y+layers.0.z ");
+  CHECK(names("{layers: 2, first: 1, every: 1, mtp: {layers: 2}}") ==
+        "model.0.w=layers.0.w model.1.w=layers.1.w model.2.w=mtp.0.block.w "
+        "model.3.w=mtp.1.block.w model.1.x=layers.1.x model.2.x=mtp.0.block.x "
+        "model.3.x=mtp.1.block.x model.0.y=layers.0.y+layers.0.z model.2.enorm=mtp.0.enorm "
+        "model.3.enorm=mtp.1.enorm model.2.embed of model.embed model.3.embed of model.embed ");
+  family.tensors.pop_back();  // a family without them
+  CHECK(names("{layers: 1, first: 1, every: 1, mtp: {layers: 1}}").find("mtp.") ==
+        std::string::npos);
+}

@@ -1,0 +1,16 @@
+// Differentiable ops of multi-token prediction (DeepSeek-AI 2024, arXiv:2412.19437, 2.2): the input
+// of a block for a later token, and its loss next to that of the next token. Conventions as in
+// ops.h.
+#pragma once
+#include "mtrain/autograd/tape.h"
+
+namespace mtrain {
+
+/// y [T, A+B] = a [T, A] and b [T, B] side by side.
+MT_API Tensor join_columns(const Tensor& a_TA, const Tensor& b_TB);
+
+/// y = loss, float [T]. Backward gives its gradient to `loss` and `factor` times it to `further`,
+/// so that the objective is the sum of y plus `factor` times the sum of `further`.
+MT_API Tensor attach_loss(const Tensor& loss_T, const Tensor& further_T, float factor);
+
+}  // namespace mtrain
