@@ -11,8 +11,7 @@
 namespace mtrain {
 
 void SpanSettings::bind(Fields& f) {
-  f("mask_probability", shares.mask_probability,
-    "fraction of tokens that are moved to the targets")
+  f("mask_probability", shares.mask_probability, "fraction of tokens that are moved to the targets")
       .exclusive_min(0)
       .exclusive_max(1);
   f("mean_span", shares.mean_span, "mean length of a removed span").min(1).unit("tokens");
@@ -78,31 +77,27 @@ int64_t SpanSettings::needed(int64_t tokens) const {
 }
 
 SpanCorruptionConfig SpanSettings::corruption(const Tokenizer* known, int64_t tokens,
-                                            int64_t seq_length) const {
-  MT_USER_CHECK(known, ErrorClass::config,
-                "span corruption needs a tokenizer, for its sentinels", "set tokenizer.type");
+                                              int64_t seq_length) const {
+  MT_USER_CHECK(known, ErrorClass::config, "span corruption needs a tokenizer, for its sentinels",
+                "set tokenizer.type");
   const Tokenizer& tokenizer = *known;
-  SpanCorruptionConfig out{
-      .shares = shares,
-      .sentinels = sentinel.empty()
-                       ? last_ids(tokenizer, sentinels)
-                       : named_sentinels(tokenizer, sentinel, sentinels)};
+  SpanCorruptionConfig out{.shares = shares,
+                           .sentinels = sentinel.empty()
+                                            ? last_ids(tokenizer, sentinels)
+                                            : named_sentinels(tokenizer, sentinel, sentinels)};
   const int64_t needed = this->needed(tokens);
   const auto found = static_cast<int64_t>(out.sentinels.size());
   MT_USER_CHECK(
       needed <= found, ErrorClass::config,
-      cat("dataset.sentinels: a sample of model.seq_length ", seq_length, " needs ",
-          needed, " sentinels, but there are ", found,
-          found < sentinels ? " in the tokenizer" : ""),
-      cat(found < sentinels ? "choose a tokenizer with more of them"
-                                   : "raise dataset.sentinels",
+      cat("dataset.sentinels: a sample of model.seq_length ", seq_length, " needs ", needed,
+          " sentinels, but there are ", found, found < sentinels ? " in the tokenizer" : ""),
+      cat(found < sentinels ? "choose a tokenizer with more of them" : "raise dataset.sentinels",
           ", raise dataset.mean_span, or lower dataset.mask_probability or model.seq_length"));
   MT_USER_CHECK(!end_token.empty() || tokenizer.eod(), ErrorClass::config,
                 "dataset.end_token is not set, and the tokenizer has no end-of-document token",
                 "name one of its special tokens");
-  out.end = end_token.empty()
-                ? *tokenizer.eod()
-                : special_token_id(tokenizer, end_token, "dataset.end_token");
+  out.end = end_token.empty() ? *tokenizer.eod()
+                              : special_token_id(tokenizer, end_token, "dataset.end_token");
   for (int32_t taken : {out.end, tokenizer.eod().value_or(out.end)})
     MT_USER_CHECK(
         std::find(out.sentinels.begin(), out.sentinels.end(), taken) == out.sentinels.end(),

@@ -1,4 +1,6 @@
 // Attention of queries to keys of other tensors, with a bias by distance.
+#include "mtrain/autograd/span_attention.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <cmath>
 
 #include "contract/harness.h"
-#include "mtrain/autograd/span_attention.h"
 
 namespace mtrain::contract {
 namespace {
@@ -35,7 +36,7 @@ const std::vector<SpanRow> kSpanRows = {
     own(1, 16, {129}),
     own(4, 8, {65, 64, 3}),
     own(3, 33, {70, 130}),
-    {2, 10, {{0, 5, 0, 9}, {5, 33, 9, 70}}, 38, 79},     // more keys
+    {2, 10, {{0, 5, 0, 9}, {5, 33, 9, 70}}, 38, 79},      // more keys
     {2, 16, {{0, 70, 3, 9}, {70, 1, 20, 130}}, 71, 150},  // fewer, and keys that nobody attends to
     {1, 64, {{0, 66, 0, 129, 63}}, 66, 129},              // the last queries of a sequence
 };
@@ -125,9 +126,9 @@ Case span_case(const SpanRow& row, bool causal, bool biased, float scale) {
   problem.distances = problem.zero + 1 + (causal ? 0 : std::max<int64_t>(0, last));
   const Shape q = {row.queries, row.heads * row.dim}, k = {row.keys, row.heads * row.dim},
               table = {row.heads, problem.distances};
-  Case c{.name = cat("span attention ", causal ? "causal " : "", biased ? "biased " : "",
-                     row.heads, " x ", row.dim, ", ", row.queries, " queries, ", row.keys,
-                     " keys, scale ", scale),
+  Case c{.name =
+             cat("span attention ", causal ? "causal " : "", biased ? "biased " : "", row.heads,
+                 " x ", row.dim, ", ", row.queries, " queries, ", row.keys, " keys, scale ", scale),
          .out = q};
   c.inputs = {{"q", q, random_values(q.numel(), "q")},
               {"k", k, random_values(k.numel(), "k")},
@@ -166,8 +167,8 @@ TEST_CASE("span_attention: spans without bias are attention on a fused projectio
     for (int64_t h = 0; h < heads; ++h)
       for (size_t part = 0; part < 3; ++part)
         for (int64_t e = 0; e < dim; ++e)
-          apart[part].push_back(fused[static_cast<size_t>(
-              (t * heads + h) * 3 * dim + static_cast<int64_t>(part) * dim + e)]);
+          apart[part].push_back(fused[static_cast<size_t>((t * heads + h) * 3 * dim +
+                                                          static_cast<int64_t>(part) * dim + e)]);
   auto bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 70, 97});
   auto spans = std::make_shared<const std::vector<AttentionSpan>>(row.spans);
   for (DType dtype : kDTypes)

@@ -1,4 +1,5 @@
-// Attention within spans of queries and keys. The probabilities are recomputed from lse in backward.
+// Attention within spans of queries and keys. The probabilities are recomputed from lse in
+// backward.
 #include "mtrain/autograd/span_attention.h"
 
 #include <algorithm>
@@ -73,13 +74,13 @@ struct SpanAttention {
     };
     Tensor dq = ctx.empty(q.shape(), q.dtype()), dk = gradient(k), dv = gradient(v), d_bias;
     if (g[3].wanted()) d_bias = ctx.zeros(bias.shape(), DType::f32);
-    ctx.kernels().attention_backward(
-        ctx.stream(), {.forward = args(),
-                       .d_o = dy.raw(),
-                       .dq = view(dq),
-                       .dk = view(dk),
-                       .dv = view(dv),
-                       .d_bias = d_bias.defined() ? d_bias.data<float>() : nullptr});
+    ctx.kernels().attention_backward(ctx.stream(),
+                                     {.forward = args(),
+                                      .d_o = dy.raw(),
+                                      .dq = view(dq),
+                                      .dk = view(dk),
+                                      .dv = view(dv),
+                                      .d_bias = d_bias.defined() ? d_bias.data<float>() : nullptr});
     if (g[0].wanted()) g[0].give(ctx, dq);
     if (g[1].wanted()) g[1].give(ctx, dk);
     if (g[2].wanted()) g[2].give(ctx, dv);

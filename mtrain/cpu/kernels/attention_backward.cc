@@ -18,7 +18,7 @@ struct BackwardMemory {
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;  // per thread, [kTile, kTile] in the layout's units
   float *p, *ds;                          // per thread, [kBlockRows<Word>, kTile]
-  float* dq;  // per thread, [kTile, width] for each tile of the longest sequence
+  float* dq;                   // per thread, [kTile, width] for each tile of the longest sequence
   float* bias_sums = nullptr;  // [distances] for each head of each sequence
   int64_t tile, square,
       floats;       // words of a tile of rows, and of a tile of probabilities; floats of a tile
@@ -308,8 +308,8 @@ class BackwardCall {
     [[maybe_unused]] BlockSetup<Word> setup;
     constexpr int64_t kBlock = 8;  // key tiles per block: with their gradients about half of L2
     int64_t tiles = tiling_.query_tiles(s);
-    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, ScoreCap(args_),
-                     ScoreBias(args_, h), {}, {}, {}};
+    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, ScoreCap(args_), ScoreBias(args_, h), {},
+                     {},  {}};
     if (args_.dropout.p > 0) t.dropout.keep.emplace(args_.dropout, h);
     if (back_.d_bias) {
       t.bias.sums = own.bias_sums + s * all_distances() + h * args_.bias.distances;
@@ -354,9 +354,8 @@ class BackwardCall {
     for_uneven_tasks(cpu_, args_.heads, [&](int64_t h, int) {
       for (int64_t s = 0; s < args_.sequences; ++s) {
         const float* from = memory_.bias_sums + s * all_distances() + h * distances;
-        SerialTeam{}.each(distances, [to = back_.d_bias + h * distances, from](int64_t d) {
-          to[d] += from[d];
-        });
+        SerialTeam{}.each(
+            distances, [to = back_.d_bias + h * distances, from](int64_t d) { to[d] += from[d]; });
       }
     });
   }

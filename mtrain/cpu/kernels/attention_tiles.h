@@ -86,9 +86,7 @@ class Tiling {
     return last < 0 ? 0 : std::min(query_tiles(s), last / kTile + 1);
   }
   /// Position of the first key of tile j relative to that of the first query of tile i.
-  int64_t distance(int64_t s, int64_t i, int64_t j) const {
-    return (j - i) * kTile - offset(s);
-  }
+  int64_t distance(int64_t s, int64_t i, int64_t j) const { return (j - i) * kTile - offset(s); }
   /// For dropout: the token of the first query, and that of the first key.
   int64_t first_query_token(int64_t s) const { return args_.dropout.first_tokens[s]; }
   int64_t first_key_token(int64_t s) const { return first_query_token(s) - offset(s); }
@@ -152,8 +150,8 @@ struct ScoreCap {
 
 /// Added to the scores of one head before they are scaled; none without `values`.
 struct ScoreBias {
-  const float* values = nullptr;  // of distances -zero … count - zero - 1
-  float* sums = nullptr;          // [count], of the gradient; may be null
+  const float* values = nullptr;              // of distances -zero … count - zero - 1
+  float* sums = nullptr;                      // [count], of the gradient; may be null
   int64_t count = 0, zero = 0, distance = 0;  // distance: Tiling::distance() of the current tiles
   float factor = 1;                           // 1 / scale
   ScoreBias(const AttentionArgs& args, int64_t head)

@@ -34,8 +34,7 @@ constexpr Rule kRules[] = {
      "the decoder's {model.decoder_seq_length} positions leave none of model.seq_length "
      "({model.seq_length}) to the encoder",
      "model.seq_length counts the positions of encoder and decoder together", ""},
-    {"t5-data", "dataset.decoder_seq_length",
-     "model.type == 't5' and dataset.type == 't5_seq2seq'",
+    {"t5-data", "dataset.decoder_seq_length", "model.type == 't5' and dataset.type == 't5_seq2seq'",
      "dataset.decoder_seq_length == model.decoder_seq_length",
      "the samples have {dataset.decoder_seq_length} positions of the decoder, and the model "
      "{model.decoder_seq_length}",

@@ -86,8 +86,7 @@ class T5Dataset final : public Dataset {
       : config_(config),
         context_(context),
         text_tokens_(text_tokens(config, context)),
-        corruption_(
-            config.spans.corruption(context.tokenizer, text_tokens_, context.seq_length)),
+        corruption_(config.spans.corruption(context.tokenizer, text_tokens_, context.seq_length)),
         data_(config.data, context,
               {.dataset = "t5",
                .tokens = text_tokens_,
@@ -121,7 +120,8 @@ class T5Dataset final : public Dataset {
   std::string identity_until(int64_t consumed) const override {
     return cat("{\"dataset\":\"t5\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
                ",\"mask_probability\":", shortest(config_.spans.shares.mask_probability),
-               ",\"mean_span\":", config_.spans.shares.mean_span, ",\"marks\":\"", marks_of(corruption_, config_.spans.needed(text_tokens_)),
+               ",\"mean_span\":", config_.spans.shares.mean_span, ",\"marks\":\"",
+               marks_of(corruption_, config_.spans.needed(text_tokens_)),
                "\",\"closing_sentinel\":", config_.spans.shares.closing_sentinel ? "true" : "false",
                ",\"loss\":\"", config_.loss, "\"", data_.order_identity(consumed), "}");
   }

@@ -112,8 +112,7 @@ class Seq2SeqDataset final : public Dataset {
       : config_(config),
         context_(context),
         text_tokens_(text_tokens(config, context)),
-        corruption_(
-            config.spans.corruption(context.tokenizer, text_tokens_, context.seq_length)),
+        corruption_(config.spans.corruption(context.tokenizer, text_tokens_, context.seq_length)),
         form_(form(config, context, corruption_)),
         data_(config.data, context,
               {.dataset = "t5_seq2seq",
@@ -129,9 +128,9 @@ class Seq2SeqDataset final : public Dataset {
     if (!context.log_summary) return;
     const SpanLengths lengths = span_lengths(text_tokens_, config.spans.shares);
     log_info("t5_seq2seq: samples of ", text_tokens_, " tokens, ", lengths.removed_tokens,
-             " of them removed in ", lengths.spans, " spans: ", lengths.inputs, " of the encoder's ",
-             form_.encoder, " positions and ", lengths.targets, " of the decoder's ",
-             form_.decoder);
+             " of them removed in ", lengths.spans, " spans: ", lengths.inputs,
+             " of the encoder's ", form_.encoder, " positions and ", lengths.targets,
+             " of the decoder's ", form_.decoder);
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
@@ -149,15 +148,14 @@ class Seq2SeqDataset final : public Dataset {
 
   std::string identity_until(int64_t consumed) const override {
     const SpanShares& shares = config_.spans.shares;
-    return cat("{\"dataset\":\"t5_seq2seq\",", data_.identity(),
-               ",\"seq_length\":", context_.seq_length,
-               ",\"decoder_seq_length\":", config_.decoder_seq_length,
-               ",\"mask_probability\":", shortest(shares.mask_probability),
-               ",\"mean_span\":", shares.mean_span, ",\"marks\":\"",
-               marks_of(corruption_, config_.spans.needed(text_tokens_)),
-               "\",\"start\":", form_.start,
-               ",\"closing_sentinel\":", shares.closing_sentinel ? "true" : "false",
-               data_.order_identity(consumed), "}");
+    return cat(
+        "{\"dataset\":\"t5_seq2seq\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
+        ",\"decoder_seq_length\":", config_.decoder_seq_length,
+        ",\"mask_probability\":", shortest(shares.mask_probability),
+        ",\"mean_span\":", shares.mean_span, ",\"marks\":\"",
+        marks_of(corruption_, config_.spans.needed(text_tokens_)), "\",\"start\":", form_.start,
+        ",\"closing_sentinel\":", shares.closing_sentinel ? "true" : "false",
+        data_.order_identity(consumed), "}");
   }
 
  private:
@@ -171,8 +169,8 @@ class Seq2SeqDataset final : public Dataset {
     };
     while (tokens >= 2 && !fits(tokens)) --tokens;
     MT_USER_CHECK(tokens >= 2, ErrorClass::config,
-                  cat("no text with a removed span fits ", encoder, " positions of the encoder and ",
-                      decoder, " of the decoder"),
+                  cat("no text with a removed span fits ", encoder,
+                      " positions of the encoder and ", decoder, " of the decoder"),
                   "model.seq_length counts both; raise it or change dataset.decoder_seq_length");
     return tokens;
   }

@@ -18,8 +18,8 @@ class StreamTokens {
   StreamTokens(ExecutionContext& ctx, const ParallelContext& parallel, const Division& batch,
                bool of_decoder)
       : ctx_(ctx), before_(ctx.own_tokens) {
-    const int64_t e = batch.encoder_length, d = batch.decoder_length,
-                  each = of_decoder ? d : e, all = batch.samples * each;
+    const int64_t e = batch.encoder_length, d = batch.decoder_length, each = of_decoder ? d : e,
+                  all = batch.samples * each;
     int64_t begin = 0, end = all;
     if (parallel.stream() == Placement::S(0)) {
       const int64_t n = parallel.tp->size(), r = parallel.tp->index();
@@ -28,8 +28,8 @@ class StreamTokens {
     std::vector<RowRange> tokens;
     for (int64_t s = 0; s < batch.samples; ++s) {
       const int64_t from = std::max(begin, s * each), to = std::min(end, (s + 1) * each);
-      if (from < to) tokens.push_back({s * (e + d) + (of_decoder ? e : 0) + from - s * each,
-                                       to - from});
+      if (from < to)
+        tokens.push_back({s * (e + d) + (of_decoder ? e : 0) + from - s * each, to - from});
     }
     ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   }
@@ -47,8 +47,7 @@ template <class Block>
 struct Stack {
   Stack(const T5Config& c, const Scope& s, int64_t count, int64_t length, bool bidirectional)
       : bias(c, s, length, bidirectional) {
-    for (int64_t i = 0; i < count; ++i)
-      blocks.push_back(std::make_unique<Block>(c, s / i, bias));
+    for (int64_t i = 0; i < count; ++i) blocks.push_back(std::make_unique<Block>(c, s / i, bias));
     norm.emplace(s / "norm", Norm::Kind::rms, c.embed(), c.eps());
   }
   RelativeBias bias;
@@ -70,16 +69,14 @@ class T5 final : public Model {
                  false),
         head_(context.scope / "head", vocab_, config.embed(), context.valid_vocab,
               config.tie_embeddings ? &embed_.weight : nullptr,
-              static_cast<float>(config.init_factor), false,
-              {.scale = output_scale(config)}) {}
+              static_cast<float>(config.init_factor), false, {.scale = output_scale(config)}) {}
 
   Tensor forward(const ModelInput& input, Tensor) override {
-    auto batch = std::make_shared<const Division>(input, context_.max_positions,
-                                                  config_.decoder_seq_length);
+    auto batch =
+        std::make_shared<const Division>(input, context_.max_positions, config_.decoder_seq_length);
     Tensor encoded = encode(batch, embed_(batch->encoder_part(input.tokens_T)));
     ModelInput decoder_input = input;
-    if (input.targets_T.defined())
-      decoder_input.targets_T = batch->decoder_part(input.targets_T);
+    if (input.targets_T.defined()) decoder_input.targets_T = batch->decoder_part(input.targets_T);
     return head_(decode(batch, embed_(batch->decoder_part(input.tokens_T)), encoded),
                  decoder_input);
   }
@@ -109,8 +106,7 @@ class T5 final : public Model {
     const double decoder =
         to * (4 * d * h + mlp + h * to) + to * (2 * d * h + 2 * h * from) + from * 2 * d * h;
     const double head = to * d * wide(context_.vocab_size);
-    return 6 *
-           (wide(config_.encoder_layers) * encoder + wide(config_.layers) * decoder + head) /
+    return 6 * (wide(config_.encoder_layers) * encoder + wide(config_.layers) * decoder + head) /
            wide(seq_length);
   }
 
@@ -174,6 +170,6 @@ class T5 final : public Model {
 
 MT_PLUGIN("t5", "T5 family: encoders with decoders") {
   using namespace mtrain;
-  registry.add<Model, t5::T5, t5::T5Config>(
-      "t5", "encoder and decoder with biases by relative distance");
+  registry.add<Model, t5::T5, t5::T5Config>("t5",
+                                            "encoder and decoder with biases by relative distance");
 }

@@ -13,9 +13,10 @@ namespace {
 Tensor rows_of(const Tensor& ids, int64_t samples, int64_t length, int64_t begin, int64_t count) {
   ExecutionContext& ctx = ids.context();
   Tensor part = ctx.empty({samples * count}, ids.dtype());
+  const size_t bytes = static_cast<size_t>(count) * size_of(ids.dtype());
   for (int64_t s = 0; s < samples; ++s)
-    ctx.copy(part.slice(0, s * count, (s + 1) * count),
-             ids.slice(0, s * length + begin, s * length + begin + count));
+    ctx.backend().copy(ctx.stream(), part.slice(0, s * count, (s + 1) * count).raw(),
+                       ids.slice(0, s * length + begin, s * length + begin + count).raw(), bytes);
   return part;
 }
 
@@ -25,8 +26,8 @@ Division::Division(const ModelInput& input, int64_t seq_length, int64_t decoder_
     : samples(input.tokens_T.size(0) / seq_length),
       encoder_length(seq_length - decoder_length_in),
       decoder_length(decoder_length_in) {
-  MT_CHECK(input.tokens_T.size(0) % seq_length == 0, input.tokens_T.size(0), " tokens of samples of ",
-           seq_length);
+  MT_CHECK(input.tokens_T.size(0) % seq_length == 0, input.tokens_T.size(0),
+           " tokens of samples of ", seq_length);
   MT_CHECK(!input.cp_slice, "context parallelism with an encoder and a decoder");
   std::vector<AttentionSpan> encoder, decoder, cross;
   const std::vector<int32_t>& bounds = *input.bounds;

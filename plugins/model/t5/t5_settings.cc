@@ -105,11 +105,11 @@ void T5Config::check(int64_t seq_length) const {
                 cat("model.position_buckets is ", position_buckets),
                 "a multiple of 4: half of the encoder's buckets are for each direction, and half "
                 "of these for single distances");
-  MT_USER_CHECK(max_distance > position_buckets / 2, ErrorClass::config,
-                cat("model.max_distance (", max_distance,
-                    ") is not above the single distances of model.position_buckets (",
-                    position_buckets, ")"),
-                "raise max_distance");
+  MT_USER_CHECK(
+      max_distance > position_buckets / 2, ErrorClass::config,
+      cat("model.max_distance (", max_distance,
+          ") is not above the single distances of model.position_buckets (", position_buckets, ")"),
+      "raise max_distance");
 }
 
 }  // namespace mtrain::t5

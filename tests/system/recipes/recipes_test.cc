@@ -103,8 +103,7 @@ class Figures {
         (model_.at("activation").as_text() == "relu" ? 2 : 3) * d * get("ffn_hidden_size");
     int64_t encoder = get("encoder_layers") * (attention + mlp + 2 * d);
     int64_t decoder = get("layers") * (2 * attention + mlp + 3 * d);
-    return embeddings() + encoder + decoder + 2 * get("position_buckets") * get("heads") +
-           2 * d;
+    return embeddings() + encoder + decoder + 2 * get("position_buckets") * get("heads") + 2 * d;
   }
 
   /// Llama's kin, with or without experts.

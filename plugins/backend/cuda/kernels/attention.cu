@@ -117,8 +117,7 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
   for (int64_t j = begin; j < n; j += kThreads) {
     int64_t key = j + threadIdx.x;
     const T* k = static_cast<const T*>(a.k.data) + place(a.k, s.first_key + key, group, 0, dim);
-    float score =
-        key < n ? capped(a, dot(k, q, dim)) + bias_of(a, s, head, i, key) : -INFINITY;
+    float score = key < n ? capped(a, dot(k, q, dim)) + bias_of(a, s, head, i, key) : -INFINITY;
     float higher =
         fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // one score per thread
     float shrink = top == -INFINITY ? 0.0f : exp_nonpositive(top - higher);
@@ -296,8 +295,8 @@ __global__ void __launch_bounds__(kThreads)
         score += to_float(k[d]) * (to_float(q[d]) * a.scale);
         dp += to_float(v[d]) * to_float(d_o[d]);
       }
-      float p = exp_fast(capped(a, score) + bias_of(a, s, head, i, j) -
-                         a.lse[head * a.tokens + row]);
+      float p =
+          exp_fast(capped(a, score) + bias_of(a, s, head, i, j) - a.lse[head * a.tokens + row]);
       mine += p * (dp * keep(a, s, z, head, i, j) - delta[head * a.tokens + row]);
     }
   }
