@@ -123,7 +123,21 @@ DecoderBlock::DecoderBlock(const T5Config& c, const Scope& s, const RelativeBias
       after_cross_(c, s / "drop2"),
       after_mlp_(c, s / "drop3") {}
 
-Tensor DecoderBlock::operator()(Tensor x, const Tensor& encoded, const Division& batch) const {
+namespace {
+
+/// The same tensor, whose gradients are added up before they are passed on: the order of sums is
+/// then that of a block that is computed again in backward.
+struct OwnSum {
+  Tensor forward(ExecutionContext&, const Tensor& x) { return x.detach(); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    if (g[0].wanted()) g[0].give(ctx, dy);
+  }
+};
+
+}  // namespace
+
+Tensor DecoderBlock::operator()(Tensor x, const Tensor& all_encoded, const Division& batch) const {
+  const Tensor encoded = apply(OwnSum{}, all_encoded);
   x = after_attn_(x, [&](const Tensor& residual) {
     return attn_(norm1_(x), batch.decoder_self, *bias_, residual);
   });
