@@ -364,7 +364,8 @@ def compare_export(report, args, folder, batch, want, ours):
     compare_bytes(report, read_folder(out), read_folder(folder))
     model, lines = load_quietly(out)
     for line in lines:
-        report.fault(f"export: transformers warns: {line}")
+        if "we will NOT tie them" not in line:  # transformers takes every T5 for tied and warns of the published ones that are not
+            report.fault(f"export: transformers warns: {line}")
     with torch.no_grad():
         logits = forward(model, pairs(batch, "rows", "targets")[0])
     compare(report, "export", "logits of the exported folder in transformers", logits, want["rows"], largest(want["rows"]))

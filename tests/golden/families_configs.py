@@ -344,9 +344,9 @@ FAMILIES = {
         "gated, tied, other layers and distances": dict(
             feed_forward_proj="gated-gelu", num_decoder_layers=1, relative_attention_num_buckets=12,
             relative_attention_max_distance=20, layer_norm_epsilon=1e-5),
-    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias"),
+    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias", std=0.1),  # scores are not scaled
     "mt5": Family("MT5Config", "MT5ForConditionalGeneration", {}, {
         "plain": {},
         "untied, relu": dict(feed_forward_proj="relu", tie_word_embeddings=False, num_decoder_layers=3),
-    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias"),
+    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias", std=0.1),  # scores are not scaled
 }

@@ -87,7 +87,7 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
   Built built = read_settings(*text, options, family_, families, plugins);
   if (options.seq_length) built.max_positions = options.seq_length;
   decoder_ = options.decoder, texts_ = options.texts;
-  if (decoder_ > 0) built.section.set("decoder_seq_length", Node::number(decoder_));
+  if (decoder_ > 0) built.section.set("decoder_seq_length", Node::integer(decoder_));
   section_ = built.section;
   schema_ = plugins.load(Model::kKind, built.type).schema;
   build_.emplace(BuildSettings{.ctx = *ctx_,
