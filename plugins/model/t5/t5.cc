@@ -68,8 +68,8 @@ class T5 final : public Model {
         decoder_(config, context.scope / "decoder", config.layers, config.decoder_seq_length,
                  false),
         head_(context.scope / "head", vocab_, config.embed(), context.valid_vocab,
-              config.tie_embeddings ? &embed_.weight : nullptr,
-              static_cast<float>(config.init_factor), false, {.scale = output_scale(config)}) {}
+              config.tie_embeddings ? &embed_.weight : nullptr, config.std_of(config.hidden_size),
+              false, {.scale = output_scale(config)}) {}
 
   Tensor forward(const ModelInput& input, Tensor) override {
     auto batch =
