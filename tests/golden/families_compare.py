@@ -47,7 +47,7 @@ from hf_export_check import load_quietly
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROWS, LENGTH, DOCUMENTS, STEPS = 3, 33, (8, 20, 2, 6), 5
-DECODER, TEXTS = 11, (22, 13, 20)  # of an encoder with a decoder: the last ids of a row, and the encoder's of each row
+DECODER, TEXTS = 11, (22, 13, 20)  # of an encoder with a decoder: the last ids of a row; the encoder's of each row, then padding
 
 # Largest deviations. fp32 sums in another order give a tenth of these.
 BOUNDS = dict(
@@ -122,7 +122,9 @@ def make_batch(family, seed, vocab):
     if family.task == "pairs":
         del batch["documents"]
         none = [-1] * (LENGTH - DECODER)
-        batch.update(decoder=DECODER, texts=list(TEXTS), targets=[none + ids(DECODER) for _ in range(ROWS)])
+        for row, text in zip(batch["rows"], TEXTS):
+            row[text : LENGTH - DECODER] = [0] * (LENGTH - DECODER - text)
+        batch.update(decoder=DECODER, targets=[none + ids(DECODER) for _ in range(ROWS)])
     return batch
 
 
@@ -137,9 +139,9 @@ def forward(model, rows):
     logits of the decoder's tokens."""
     if model.config.is_encoder_decoder:
         ids, encoder = torch.tensor(rows), LENGTH - DECODER
-        mask = torch.arange(encoder)[None, :] < torch.tensor(TEXTS)[:, None]
         logits = model(
-            input_ids=ids[:, :encoder], attention_mask=mask.long(), decoder_input_ids=ids[:, encoder:], use_cache=False).logits
+            input_ids=ids[:, :encoder], attention_mask=(ids[:, :encoder] != 0).long(), decoder_input_ids=ids[:, encoder:],
+            use_cache=False).logits
         return logits.reshape(-1, logits.shape[-1])
     if len({len(row) for row in rows}) > 1:
         return torch.cat([forward(model, [row]) for row in rows])
@@ -388,7 +390,7 @@ def run_variant(args, family, kwargs, seed, scratch):
         with open(folder + "-batch.json", "w", encoding="utf-8") as file:
             json.dump(batch, file)
         with open(folder + "-logits.json", "w", encoding="utf-8") as file:
-            json.dump({k: v for k, v in batch.items() if k in ("rows", "targets", "decoder", "texts")} | {"steps": 0}, file)
+            json.dump({k: v for k, v in batch.items() if k in ("rows", "targets", "decoder")} | {"steps": 0}, file)
         call([args.subject, folder, folder + "-batch.json", folder + "-result"])
         ours = compare_subject(report, folder + "-result", want)
         compare_export(report, args, folder, batch, want, ours)

@@ -2,8 +2,7 @@
 // folder, in fp32 under Hugging Face's names, for families_compare.py. BATCH.json has `rows`, ids
 // of equal length, which is the model's seq_length; optionally `targets` of the rows (-1: none;
 // otherwise each id predicts the next one) and, with the same rules, `documents` of any lengths and
-// `document_targets`. With `decoder`, the last ids of a row are the decoder's, and the encoder
-// reads the first texts[i] of row i. OUT gets
+// `document_targets`. With `decoder`, so many last ids of a row are the decoder's. OUT gets
 //   logits.safetensors      rows; documents, which are packed into one sequence; short_rows: by
 //                           config.short.json, if the folder has it
 //   gradients.safetensors   of the first step, before clipping; packed_gradients: of the documents
@@ -54,7 +53,6 @@ void run(const fs::path& folder, const Json& json, const fs::path& out) {
   const Batch batch = batch_of(json, "rows", "targets");
   const int64_t length = longest(batch);
   SubjectOptions options{.seq_length = length, .decoder = json.value("decoder", int64_t{0})};
-  if (options.decoder > 0) options.texts = json.at("texts").get<std::vector<int64_t>>();
   Subject subject(folder, options);
   Tensors logits = {{"rows", subject.logits(batch.ids)}};
   Json result = {{"steps", Json::array()}};
