@@ -88,6 +88,10 @@ class MT_API Dataset {
   /// The objective of encoders: a position whose token is masked predicts it from the tokens on
   /// both sides.
   static constexpr std::string_view kMaskedToken = "masked token";
+  /// The objective of encoders with decoders: the last positions of a sample, from its last start
+  /// on, belong to the decoder, and each predicts its target from the decoder's tokens up to it and
+  /// from the sample's first sequence, which the encoder reads.
+  static constexpr std::string_view kSequenceToSequence = "sequence to sequence";
 
   /// A JSON text that changes whenever the data or its order changes; saved in checkpoints and
   /// compared on resume.

@@ -1,7 +1,5 @@
 #include "mtrain/recipe/planned.h"
 
-#include "mtrain/recipe/planned_models.h"
-
 namespace mtrain {
 namespace {
 
@@ -85,8 +83,6 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 }  // namespace
 
 void add_planned(SchemaCatalog& catalog) {
-  plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions",
-                   "the T5 model");
   plan<Lion>(catalog, "optimizer", "lion",
              "updates by the sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
              "the Lion optimizer");

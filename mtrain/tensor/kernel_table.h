@@ -122,10 +122,18 @@ struct AttentionSpan {
                        // REQUIRES: causal: each query attends to a key. Dropout: query i is at the
                        // position of key i + offset
 };
-/// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao
-/// 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens
-/// [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse [heads, tokens]
-/// = log(sum(exp)) of the scaled, masked scores and the sink; o is [tokens, heads*head_dim].
+/// A number for each head and distance that is added to the scaled score (Raffel et al. 2019,
+/// arXiv:1910.10683, 2.1): values[h*distances + zero + key - query], in positions of the sequence.
+/// REQUIRES: the index is in [0, distances) for each query and key that attend; no cap.
+struct AttentionBias {
+  const float* values = nullptr;  // [heads, distances]; null: no bias
+  int64_t distances = 0, zero = 0;
+};
+/// o = softmax(scale * q kᵀ + bias + mask) v per head and sequence, without storing the
+/// probabilities (Dao 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence
+/// s holds tokens [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse
+/// [heads, tokens] = log(sum(exp)) of the scaled, masked scores and the sink; o is [tokens,
+/// heads*head_dim].
 struct AttentionArgs {
   HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
   void* o;
@@ -145,6 +153,7 @@ struct AttentionArgs {
   const void* sinks = nullptr;  // [heads] in `dtype`: one more logit of each softmax, which has no
                                 // value; may be null. `add`: passed once for each query
   AttentionDropout dropout = {};
+  AttentionBias bias = {};
 };
 struct AttentionBackwardArgs {
   AttentionArgs forward;  // o (in `dtype`) and lse over all keys, as the last forward left them;
@@ -153,6 +162,7 @@ struct AttentionBackwardArgs {
   HeadsView dq, dk, dv;   // overwritten
   bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q, k and v must
                      // be in exactly one span
+  float* d_bias = nullptr;  // [heads, distances] of the bias, added to; may be null
 };
 /// d_sinks[h] -= Σ_t exp(sinks[h] - lse[h,t]) <o[t,h], d_o[t,h]>: the gradient of the sinks of
 /// attention, whose o and lse these are.

@@ -144,9 +144,10 @@ void Trainer::build() {
   dataset_ = with_path_origins(recipe_.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   });
-  // Both are losses of single positions. A rule checks that model and dataset match.
+  // All are losses of single positions. A rule checks that model and dataset match.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
-                    dataset_->objective() == Dataset::kMaskedToken,
+                    dataset_->objective() == Dataset::kMaskedToken ||
+                    dataset_->objective() == Dataset::kSequenceToSequence,
                 ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " has the training objective ",
                     dataset_->objective(), ", which this build does not support"),

@@ -20,6 +20,10 @@ ENCODER = dict(
     max_position_embeddings=64, initializer_range=0.08, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     pad_token_id=0,
 )
+PAIRS = dict(
+    vocab_size=VOCAB, d_model=24, d_kv=10, d_ff=44, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+    relative_attention_max_distance=16, dropout_rate=0.0, pad_token_id=0, eos_token_id=1,
+)
 
 
 @dataclass
@@ -29,7 +33,7 @@ class Family:
     base: dict  # arguments of all configurations
     variants: dict  # name: arguments of one configuration
     sizes: dict = field(default_factory=lambda: DECODER)
-    task: str = "next"  # or "masked": some tokens are targets, and no attention is causal
+    task: str = "next"  # "masked": some tokens are targets, and no attention is causal; "pairs": of an encoder and a decoder
     no_decay: str = r"_norm\.weight$"  # parameters of two dimensions without weight decay: weights of norms, biases
     std: float = 0.25  # of matrices
     bounds: dict = field(default_factory=dict)  # where the common ones of families_compare.py do not hold; say why
@@ -334,4 +338,15 @@ FAMILIES = {
         "gelu_new, untied": dict(activation="gelu_new", tie_word_embeddings=False),
     }, sizes=dict(vocab_size=VOCAB, dim=24, hidden_dim=44, n_layers=2, n_heads=4, max_position_embeddings=64, dropout=0.0,
                   attention_dropout=0.0, initializer_range=0.08, pad_token_id=0), task="masked"),
+    "t5": Family("T5Config", "T5ForConditionalGeneration", {}, {
+        "1.0": {},
+        "1.1": dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+        "gated, tied, other layers and distances": dict(
+            feed_forward_proj="gated-gelu", num_decoder_layers=1, relative_attention_num_buckets=12,
+            relative_attention_max_distance=20, layer_norm_epsilon=1e-5),
+    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias", std=0.1),  # scores are not scaled
+    "mt5": Family("MT5Config", "MT5ForConditionalGeneration", {}, {
+        "plain": {},
+        "untied, relu": dict(feed_forward_proj="relu", tie_word_embeddings=False, num_decoder_layers=3),
+    }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias", std=0.1),  # scores are not scaled
 }

@@ -2,7 +2,7 @@
 // folder, in fp32 under Hugging Face's names, for families_compare.py. BATCH.json has `rows`, ids
 // of equal length, which is the model's seq_length; optionally `targets` of the rows (-1: none;
 // otherwise each id predicts the next one) and, with the same rules, `documents` of any lengths and
-// `document_targets`. OUT gets
+// `document_targets`. With `decoder`, so many last ids of a row are the decoder's. OUT gets
 //   logits.safetensors      rows; documents, which are packed into one sequence; short_rows: by
 //                           config.short.json, if the folder has it
 //   gradients.safetensors   of the first step, before clipping; packed_gradients: of the documents
@@ -52,7 +52,8 @@ int64_t longest(const Batch& batch) {
 void run(const fs::path& folder, const Json& json, const fs::path& out) {
   const Batch batch = batch_of(json, "rows", "targets");
   const int64_t length = longest(batch);
-  Subject subject(folder, {.seq_length = length});
+  SubjectOptions options{.seq_length = length, .decoder = json.value("decoder", int64_t{0})};
+  Subject subject(folder, options);
   Tensors logits = {{"rows", subject.logits(batch.ids)}};
   Json result = {{"steps", Json::array()}};
   const int steps = json.value("steps", 5);
@@ -62,9 +63,10 @@ void run(const fs::path& folder, const Json& json, const fs::path& out) {
     subject.update({});
   }
   write_tensors(out / "parameters.safetensors", subject.parameters());
-  if (fs::exists(folder / "config.short.json"))
-    logits["short_rows"] =
-        Subject(folder, {.config = "config.short.json", .seq_length = length}).logits(batch.ids);
+  if (fs::exists(folder / "config.short.json")) {
+    options.config = "config.short.json";
+    logits["short_rows"] = Subject(folder, options).logits(batch.ids);
+  }
   if (json.contains("documents")) {
     const Batch packed = batch_of(json, "documents", "document_targets");
     MT_CHECK(longest(packed) <= length, "a document is longer than the rows");

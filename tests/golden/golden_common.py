@@ -50,7 +50,7 @@ def random_batch(seed, rows, length, vocab):
 
 
 def decays(name, p):
-    return p.dim() >= 2 and not name.endswith("_norm.weight")
+    return p.dim() >= 2 and not name.endswith("_norm.weight") and "relative_attention_bias" not in name
 
 
 def run(params, forward, batch, masked=None):

@@ -86,6 +86,8 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
   family_ = *families.find(nlohmann::json::parse(*text).at("model_type").get<std::string>(), "");
   Built built = read_settings(*text, options, family_, families, plugins);
   if (options.seq_length) built.max_positions = options.seq_length;
+  decoder_ = options.decoder;
+  if (decoder_ > 0) built.section.set("decoder_seq_length", Node::integer(decoder_));
   section_ = built.section;
   schema_ = plugins.load(Model::kKind, built.type).schema;
   build_.emplace(BuildSettings{.ctx = *ctx_,
@@ -117,6 +119,14 @@ Subject::~Subject() = default;
 ModelInput Subject::input(const Rows& ids, const Rows& wanted) {
   std::vector<int32_t> tokens, positions, targets, bounds = {0};
   for (const auto& row : ids) {
+    if (decoder_ > 0) {
+      const auto begin = static_cast<int32_t>(tokens.size()),
+                 encoder = static_cast<int32_t>(row.size()) - static_cast<int32_t>(decoder_);
+      int32_t text = encoder;
+      while (text > 1 && row[static_cast<size_t>(text) - 1] == 0) --text;
+      bounds.push_back(begin + text);
+      if (text < encoder) bounds.push_back(begin + encoder);
+    }
     for (size_t t = 0; t < row.size(); ++t) positions.push_back(static_cast<int32_t>(t));
     tokens.insert(tokens.end(), row.begin(), row.end());
     bounds.push_back(static_cast<int32_t>(tokens.size()));

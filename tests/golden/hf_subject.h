@@ -33,6 +33,9 @@ struct SubjectOptions {
   bool recompute = false;
   std::string config = "config.json";
   int64_t seq_length = 0;  // 0: that of config.json's positions
+  /// > 0: the last ids of a row are the decoder's. The encoder reads those before them; zeros at
+  /// their end are padding.
+  int64_t decoder = 0;
 };
 
 /// Where subjects compute: the environment's MTRAIN_TEST_BACKEND, else "cpu".
@@ -81,7 +84,7 @@ class Subject {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<OptimizerState> optimizer_state_;
   std::optional<Interpreter> interpreter_;
-  int64_t updates_ = 0;
+  int64_t updates_ = 0, decoder_ = 0;
 };
 
 /// A tensor of a file as floats or ids.

@@ -1,4 +1,4 @@
-// Llama, its relatives, GPT-2 and BERT against transformers: logits, gradients and five AdamW
+// Llama, its relatives, GPT-2, BERT and T5 against transformers: logits, gradients and five AdamW
 // steps. README.md says how the values were made and how close fp32 can come to them.
 #include <doctest/doctest.h>
 
@@ -35,6 +35,7 @@ std::vector<Set> sets() {
   const fs::path here = testing::source_root() / "tests/golden";
   std::vector<Set> out = {{"gpt2_tiny", here / "gpt2_tiny", {}},
                           {"bert_tiny", here / "bert_tiny", {}},
+                          {"t5_tiny", here / "t5_tiny", {}},
                           {"llama_tiny", here / "llama_tiny", {}},
                           {"llama31_tiny", here / "llama31_tiny", {}}};
   // Small and short: single elements with gradients near 0 and the noise of a small type weigh
@@ -61,6 +62,15 @@ std::vector<Set> sets() {
 
 nlohmann::json golden_of(const Set& set) {
   return nlohmann::json::parse(std::ifstream(set.folder / "golden.json"));
+}
+
+/// An encoder with a decoder needs the lengths of both, which its config.json does not have.
+SubjectOptions options_of(const Set& set, SubjectOptions options = {}) {
+  const nlohmann::json golden = golden_of(set);
+  options.decoder = golden.value("decoder", int64_t{0});
+  if (options.decoder > 0)
+    options.seq_length = static_cast<int64_t>(golden.at("batch").at(0).size());
+  return options;
 }
 
 Batch batch_of(const nlohmann::json& golden) {
@@ -144,7 +154,8 @@ TEST_CASE("transformers: logits") {
   for (const Set& set : sets()) {
     INFO(std::string(set.name));
     SafetensorsFile expected(set.folder / "expected_logits.safetensors");
-    std::vector<float> logits = Subject(set.folder).logits(id_rows(expected.at("input_ids")));
+    std::vector<float> logits =
+        Subject(set.folder, options_of(set)).logits(id_rows(expected.at("input_ids")));
     double worst = largest_difference(logits, floats(expected.at("logits")));
     figure(cat(set.name, " logits, absolute:"), worst);
     CHECK(worst <= set.bounds.logits);
@@ -206,7 +217,7 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
       nlohmann::json golden = golden_of(set);
       Batch batch = batch_of(golden);
       int64_t rows = way.one_row_each ? 1 : static_cast<int64_t>(batch.ids.size());
-      Subject subject(set.folder, {.recompute = way.recompute});
+      Subject subject(set.folder, options_of(set, {.recompute = way.recompute}));
       double worst_loss = 0, worst_norm = 0;
       for (size_t step = 0; step < golden.at("steps").size(); ++step) {
         double want = golden["steps"][step].at("loss"),
@@ -236,12 +247,13 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
 TEST_CASE("transformers: bf16 and fp16 stay within their noise of fp32") {
   for (const Set& set : sets()) {
     Rows ids = id_rows(SafetensorsFile(set.folder / "expected_logits.safetensors").at("input_ids"));
-    std::vector<float> exact = Subject(set.folder).logits(ids);
+    std::vector<float> exact = Subject(set.folder, options_of(set)).logits(ids);
     // A handful of roundings per layer, each of 2^-9 (bf16) or 2^-12 (fp16) on average.
     for (auto [dtype, most, least] :
          {std::tuple{DType::bf16, 0.02, 5e-4}, {DType::f16, 0.0025, 5e-5}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
-      std::vector<float> logits = Subject(set.folder, {.dtype = dtype}).logits(ids);
+      std::vector<float> logits =
+          Subject(set.folder, options_of(set, {.dtype = dtype})).logits(ids);
       double relative = std::sqrt(squared_distance(logits, exact) /
                                   squared_distance(exact, std::vector<float>(exact.size())));
       figure(cat(set.name, " ", name(dtype), " logits, L2 relative to fp32:"), relative);
@@ -258,7 +270,7 @@ TEST_CASE("transformers: five steps in bf16 and fp16 follow the fp32 losses") {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       nlohmann::json golden = golden_of(set);
       Batch batch = batch_of(golden);
-      Subject subject(set.folder, {.dtype = dtype});
+      Subject subject(set.folder, options_of(set, {.dtype = dtype}));
       double worst = 0;
       for (const auto& step : golden.at("steps")) {
         double loss = subject.forward_backward(batch, static_cast<int64_t>(batch.ids.size()));
@@ -276,7 +288,7 @@ TEST_CASE("transformers: greedy text of stories260K") {
     if (!golden.contains("greedy_from_bos")) continue;
     std::vector<int32_t> want = golden["greedy_from_bos"].get<std::vector<int32_t>>(),
                          ids = {want.at(0)};
-    Subject subject(set.folder);
+    Subject subject(set.folder, options_of(set));
     while (ids.size() < want.size()) {
       std::vector<float> logits = subject.logits({ids});
       size_t vocab = logits.size() / ids.size();

@@ -1,7 +1,7 @@
 // The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say
 // what is in them: shared key/value heads, norms of queries and keys, limits, an output gate,
 // blocks without rotary positions, tied embeddings, biases, dropout, attention to both sides and a
-// bias of the head, experts.
+// bias of the head, an encoder with a decoder, experts.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -35,6 +35,9 @@ inline const std::vector<Subject>& subjects() {
        "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
       {"bert",
        "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, dropout: 0.1}"},
+      {"t5",
+       "{type: t5, layers: 8, encoder_layers: 2, hidden_size: 64, heads: 8, head_dim: 8, "
+       "ffn_hidden_size: 128, decoder_seq_length: 8, activation: gated_gelu, dropout: 0.1}"},
       {"mixtral",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
        "{experts: 8, top_k: "

@@ -29,6 +29,10 @@ const char* base_recipe(std::string_view model) {
            "seq_length: "
            "512}\n"
            "dataset: {type: bert, path: x}\ntrain: {steps: 100}\n";
+  if (model == "t5")
+    return "model: {type: t5, layers: 12, encoder_layers: 12, hidden_size: 768, heads: 12, "
+           "ffn_hidden_size: 2048, decoder_seq_length: 114, seq_length: 626}\n"
+           "dataset: {type: t5_seq2seq, path: x, decoder_seq_length: 114}\ntrain: {steps: 100}\n";
   if (model == "moe")
     return "model: {type: moe, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, "
            "ffn_hidden_size: "

@@ -42,19 +42,21 @@ struct QueryTile {
   int64_t width;
   float factor;  // 2^(score * factor) is the exponential of the scaled score
   ScoreCap cap;
+  ScoreBias bias;
   HeadDropout dropout;
   float top[kTile];  // running maximum of a row's scores, within kSlack
   Vec sum[kTile];    // lane-wise partial sums of a row's exponentials
 
   QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack,
-            const AttentionArgs& args)
+            const AttentionArgs& args, int64_t head)
       : q(m.q + thread * m.tile),
         p(m.p + thread * kBlockRows<Word> * kTile / pack),
         o(m.o + thread * kTile * row_width),
         s(m.s + thread * kBlockRows<Word> * kTile),
         width(row_width),
         factor(args.scale * kLog2OfE),
-        cap(args) {
+        cap(args),
+        bias(args, head) {
     for (int64_t r = 0; r < kTile; ++r) {
       top[r] = -kInfinity;
       sum[r] = Vec{};
@@ -140,6 +142,7 @@ void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const 
                        columns - begin, units, false);
     for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
       if (t.cap.caps()) t.cap.apply(t.s + m * kTile, begin, columns);
+      if (t.bias.values) t.bias.add_to(t.s + m * kTile, r + m, begin, columns);
       for (int64_t c = begin; c < span.hidden(r + m); ++c) t.s[m * kTile + c] = -kInfinity;
       for (int64_t c = span.seen(r + m); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
     }
@@ -229,7 +232,7 @@ class ForwardCall {
                    int64_t thread) const {
     [[maybe_unused]] BlockSetup<Word> setup;
     int64_t token = tiling_.first_query(s) + i * kTile, rows = tiling_.query_rows(s, i);
-    QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_);
+    QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_, h);
     if (args_.dropout.p > 0) {
       t.dropout.keep.emplace(args_.dropout, h);
       t.dropout.query = tiling_.first_query_token(s) + i * kTile;
@@ -241,6 +244,7 @@ class ForwardCall {
     for (int64_t j = tiling_.first_tile(s, i); j < end; ++j) {
       int64_t at = (slot + j * apart) * memory_.tile;
       if (t.dropout.keep) t.dropout.key = tiling_.first_key_token(s) + j * kTile;
+      t.bias.distance = tiling_.distance(s, i, j);
       add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at,
                      {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j),
                       tiling_.first_hidden(s, i, j), j == 0});

@@ -18,7 +18,8 @@ struct BackwardMemory {
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;  // per thread, [kTile, kTile] in the layout's units
   float *p, *ds;                          // per thread, [kBlockRows<Word>, kTile]
-  float* dq;  // per thread, [kTile, width] for each tile of the longest sequence
+  float* dq;                   // per thread, [kTile, width] for each tile of the longest sequence
+  float* bias_sums = nullptr;  // [distances] for each head of each sequence
   int64_t tile, square,
       floats;       // words of a tile of rows, and of a tile of probabilities; floats of a tile
   int64_t longest;  // number of tiles of a thread's dq
@@ -85,6 +86,7 @@ struct GradTile {
   int64_t width;
   float factor;  // 2^(score * factor - lse) is the probability
   ScoreCap cap;
+  ScoreBias bias;
   HeadDropout dropout;
   float lse[kTile], delta[kTile];
 };
@@ -131,6 +133,7 @@ void score_gradients(GradTile<Word>& t, int64_t row, const KeyRange& range, int6
     float *p = t.m.p + m * kTile, *ds = t.m.ds + m * kTile;
     Vec shift = splat(t.lse[row + m]), delta = splat(t.delta[row + m]);
     if (t.cap.caps()) t.cap.apply(p, begin, columns);
+    if (t.bias.values) t.bias.add_to(p, row + m, begin, columns);
     if (varied) varied_gradients(t, row + m, p, ds, begin, columns);
     for (int64_t c = varied ? columns : begin; c < columns; c += kLanes) {
       Vec probability = exp2(load(p + c) * t.factor - shift);
@@ -140,6 +143,7 @@ void score_gradients(GradTile<Word>& t, int64_t row, const KeyRange& range, int6
     int64_t hidden_end = std::max(begin, range.hidden(row + m));
     for (int64_t c = begin; c < hidden_end; ++c) p[c] = ds[c] = 0;
     for (int64_t c = range.seen(row + m); c < columns; ++c) p[c] = ds[c] = 0;
+    if (t.bias.sums) t.bias.collect(ds, row + m, begin, columns);
   }
 }
 
@@ -254,10 +258,12 @@ class BackwardCall {
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(allocate_scratch(cpu, [&](Pieces& pieces) {
           int64_t own = cpu.threads() * tiling_.longest_keys();
-          return BackwardMemory<Word>(
+          BackwardMemory<Word> m(
               pieces, grouped_ ? own : tiling_.all_keys() * args_.groups,
               grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_keys() * args_.heads,
               cpu.threads(), tiling_.longest_queries(), width_, Unit::kPack);
+          if (back.d_bias) m.bias_sums = pieces.take<float>(args_.sequences * all_distances());
+          return m;
         })) {}
 
   void run() {
@@ -267,6 +273,7 @@ class BackwardCall {
       });
     else
       run_heads();
+    if (back_.d_bias) sum_bias();
   }
 
  private:
@@ -301,8 +308,13 @@ class BackwardCall {
     [[maybe_unused]] BlockSetup<Word> setup;
     constexpr int64_t kBlock = 8;  // key tiles per block: with their gradients about half of L2
     int64_t tiles = tiling_.query_tiles(s);
-    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, ScoreCap(args_), {}, {}, {}};
+    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, ScoreCap(args_), ScoreBias(args_, h), {},
+                     {},  {}};
     if (args_.dropout.p > 0) t.dropout.keep.emplace(args_.dropout, h);
+    if (back_.d_bias) {
+      t.bias.sums = own.bias_sums + s * all_distances() + h * args_.bias.distances;
+      std::fill_n(t.bias.sums, args_.bias.distances, 0.0f);
+    }
     // With spans, the first queries that attend to a key tile may attend to only a part of it, so
     // its sums start at zero here.
     if (args_.spans) clear_sums(sums, s);
@@ -322,6 +334,7 @@ class BackwardCall {
             t.dropout.query = tiling_.first_query_token(s) + i * kTile;
             t.dropout.key = tiling_.first_key_token(s) + j * kTile;
           }
+          t.bias.distance = tiling_.distance(s, i, j);
           add_gradients<Unit>(
               t, rows, keys.at(j),
               {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j), tiling_.first_hidden(s, i, j),
@@ -331,6 +344,20 @@ class BackwardCall {
         if (block + kBlock >= last) write_queries(t.m.dq, s, h, i);
       }
     }
+  }
+
+  int64_t all_distances() const { return args_.heads * args_.bias.distances; }
+
+  /// Adds the sums of the sequences in their order.
+  void sum_bias() const {
+    int64_t distances = args_.bias.distances;
+    for_uneven_tasks(cpu_, args_.heads, [&](int64_t h, int) {
+      for (int64_t s = 0; s < args_.sequences; ++s) {
+        const float* from = memory_.bias_sums + s * all_distances() + h * distances;
+        SerialTeam{}.each(
+            distances, [to = back_.d_bias + h * distances, from](int64_t d) { to[d] += from[d]; });
+      }
+    });
   }
 
   void clear_sums(const KeySums& sums, int64_t s) const {

@@ -85,6 +85,8 @@ class Tiling {
     int64_t last = j * kTile + key_rows(s, j) + window_ - 2 - offset(s);
     return last < 0 ? 0 : std::min(query_tiles(s), last / kTile + 1);
   }
+  /// Position of the first key of tile j relative to that of the first query of tile i.
+  int64_t distance(int64_t s, int64_t i, int64_t j) const { return (j - i) * kTile - offset(s); }
   /// For dropout: the token of the first query, and that of the first key.
   int64_t first_query_token(int64_t s) const { return args_.dropout.first_tokens[s]; }
   int64_t first_key_token(int64_t s) const { return first_query_token(s) - offset(s); }
@@ -143,6 +145,31 @@ struct ScoreCap {
   void apply(float* scores, int64_t begin, int64_t end) const {
     for (int64_t c = begin; c < end; c += kLanes)
       store(scores + c, tanh(load(scores + c) * inner) * outer);
+  }
+};
+
+/// Added to the scores of one head before they are scaled; none without `values`.
+struct ScoreBias {
+  const float* values = nullptr;              // of distances -zero … count - zero - 1
+  float* sums = nullptr;                      // [count], of the gradient; may be null
+  int64_t count = 0, zero = 0, distance = 0;  // distance: Tiling::distance() of the current tiles
+  float factor = 1;                           // 1 / scale
+  ScoreBias(const AttentionArgs& args, int64_t head)
+      : values(args.bias.values ? args.bias.values + head * args.bias.distances : nullptr),
+        count(args.bias.distances),
+        zero(args.bias.zero),
+        factor(1 / args.scale) {}
+  /// Adds to scores [begin, end) of a row of the tile; there is none for distances out of range.
+  void add_to(float* scores, int64_t row, int64_t begin, int64_t end) const {
+    int64_t at = zero + distance - row, last = std::min(end, count - at);
+    const float* from = values + at;
+    for (int64_t c = std::max(begin, -at); c < last; ++c) scores[c] += from[c] * factor;
+  }
+  /// Adds the gradients of scores [begin, end) of a row to the sums.
+  void collect(const float* gradients, int64_t row, int64_t begin, int64_t end) const {
+    int64_t at = zero + distance - row, last = std::min(end, count - at);
+    float* to = sums + at;
+    for (int64_t c = std::max(begin, -at); c < last; ++c) to[c] += gradients[c];
   }
 };
 

@@ -29,6 +29,32 @@ constexpr Rule kRules[] = {
      "it divides each frequency by its own factor: give short_factor and long_factor one for each "
      "pair of rotated dimensions",
      ""},
+    {"t5-decoder", "model.decoder_seq_length", "model.type == 't5'",
+     "model.decoder_seq_length < model.seq_length",
+     "the decoder's {model.decoder_seq_length} positions leave none of model.seq_length "
+     "({model.seq_length}) to the encoder",
+     "model.seq_length counts the positions of encoder and decoder together", ""},
+    {"t5-data", "dataset.decoder_seq_length", "model.type == 't5' and dataset.type == 't5_seq2seq'",
+     "dataset.decoder_seq_length == model.decoder_seq_length",
+     "the samples have {dataset.decoder_seq_length} positions of the decoder, and the model "
+     "{model.decoder_seq_length}",
+     "recipes/dataset/t5_seq2seq.yaml takes it from the model",
+     "dataset.decoder_seq_length=model.decoder_seq_length"},
+    {"t5-pipeline", "dist.pp", "model.type == 't5'", "dist.pp == 1",
+     "pipeline stages of an encoder with a decoder are not built", "", "dist.pp=1"},
+    {"t5-context", "dist.cp", "model.type == 't5'", "dist.cp == 1",
+     "context parallelism of an encoder with a decoder is not built", "", "dist.cp=1"},
+    {"t5-sp", "dist.sp", "model.type == 't5' and dist.sp",
+     "model.seq_length % dist.tp == 0 and model.decoder_seq_length % dist.tp == 0",
+     "dist.tp ({dist.tp}) does not divide the positions of the encoder and of the decoder",
+     "with dist.sp, it divides model.decoder_seq_length and model.seq_length", "dist.sp=false"},
+    {"t5-offload", "offload.layers", "model.type == 't5'",
+     "offload.layers == 0 and len(offload.modules) == 0",
+     "offloading of blocks of an encoder with a decoder is not built", "", "offload.layers=0"},
+    {"t5-distribute", "model.recompute_distribute", "model.type == 't5'",
+     "not model.recompute_distribute",
+     "sharded inputs of blocks of an encoder with a decoder are not built", "",
+     "model.recompute_distribute=false"},
 };
 
 }  // namespace

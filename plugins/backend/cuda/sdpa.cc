@@ -98,7 +98,7 @@ bool describable(const AttentionArgs& a) {
   bool strides = true;
   for (const HeadsView* v : {&a.q, &a.k, &a.v})
     strides = strides && v->row_stride % 8 == 0 && v->group_stride % 8 == 0;
-  if (a.window > 0 || a.cap > 0 || a.sinks || a.dropout.p > 0) return false;
+  if (a.window > 0 || a.cap > 0 || a.sinks || a.dropout.p > 0 || a.bias.values) return false;
   return (a.dtype == DType::bf16 || a.dtype == DType::f16) && !a.spans && !a.add &&
          a.head_dim % 8 == 0 && a.sequences > 0 && strides;
 }

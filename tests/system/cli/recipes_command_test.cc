@@ -120,8 +120,10 @@ TEST_CASE("recipes new refuses parts that are not built or do not fit, and names
                    "datasets for bert: bert, mock"},
         {"--model gpt2 --dataset bert", "but gpt2 learns the objective next token",
          "datasets for gpt2: gpt, "},
-        {"--model t5", "the model 't5' needs the T5 model, which this build does not have",
-         "there are: bert, gpt2, "},
+        {"--model t5 --dataset t5",
+         "t5 has samples for the objective next token, but t5 learns the objective sequence to "
+         "sequence",
+         "datasets for t5: t5_seq2seq, mock"},
         {"--model lama", "there is no model 'lama'", "did you mean llama?"},
         {"--dataset nothing-like-it", "there is no dataset 'nothing-like-it'",
          "there are: bert, gpt, "}}) {

@@ -1,4 +1,4 @@
-// The t5 dataset, loaded as a run loads it, and trained on.
+// The datasets t5 and t5_seq2seq, loaded as a run loads them, and trained on.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -39,13 +39,13 @@ class Spans {
     return make(yaml, *byte, seq_length, seed);
   }
   std::unique_ptr<Dataset> make(const std::string& yaml, const Tokenizer& tokenizer,
-                                int64_t seq_length, uint64_t seed = 7) {
+                                int64_t seq_length, uint64_t seed = 7, const char* type = "t5") {
     DatasetContext context{.seq_length = seq_length,
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = &tokenizer,
                            .log_summary = false};
-    return host_.make<Dataset>("t5", parse_yaml(yaml), context);
+    return host_.make<Dataset>(type, parse_yaml(yaml), context);
   }
   /// Documents of rising bytes from `first` on, a hundred different ones, and an end.
   void write(std::string_view name, int documents, int length, int first) {
@@ -143,6 +143,48 @@ TEST_CASE("a sample of t5 is a text followed by its spans, and only the spans ar
     for (size_t t = 0; t + 1 < text.size(); ++t)  // the bytes of a document follow each other
       if (text[t] != kEod && text[t + 1] != kEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
   }
+}
+
+TEST_CASE("a sample of t5_seq2seq is a text for the encoder and its spans for the decoder") {
+  Spans spans;
+  constexpr size_t kSeq = 103, kText = 81, kEncoder = 84, kTargets = 18;
+  auto make = [&](const std::string& more) {
+    return spans.make(cat("{path: x, split: '1', decoder_seq_length: 19", more, "}"), *spans.byte,
+                      kSeq, 7, "t5_seq2seq");
+  };
+  CHECK(make("")->objective() == Dataset::kSequenceToSequence);
+  // 89 tokens of text, 13 of them removed in 4 spans: 81 of 84 positions, and 18 of 19.
+  auto source = make("")->split(Split::train, Dataset::kOneEpoch),
+       marked = make(", start_token: <extra_id_99>")->split(Split::train, Dataset::kOneEpoch);
+  REQUIRE(source->size() > 20);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const Item here = item(*source, i, kSeq);
+    CHECK(here.starts == std::vector<int32_t>{0, kText, kEncoder});
+    for (size_t t = 0; t < kSeq; ++t)
+      CHECK(here.positions[t] == static_cast<int32_t>(t < kText      ? t
+                                                      : t < kEncoder ? t - kText
+                                                                     : t - kEncoder));
+    for (size_t t = 0; t < kEncoder; ++t) CHECK(here.targets[t] == kIgnoredTarget);
+    CHECK(here.tokens[kEncoder] == kEod);  // the start
+    for (size_t t = kEncoder; t + 1 < kEncoder + kTargets; ++t)
+      CHECK(here.tokens[t + 1] == here.targets[t]);
+    CHECK(here.targets[kEncoder + kTargets] == kIgnoredTarget);
+    std::vector<int32_t> ids(here.tokens.begin(), here.tokens.begin() + kText);
+    ids.insert(ids.end(), here.targets.begin() + kEncoder,
+               here.targets.begin() + kEncoder + kTargets);
+    const std::vector<int32_t> text = restored(ids);
+    CHECK(text.size() == 89);
+    for (size_t t = 0; t + 1 < text.size(); ++t)
+      if (text[t] != kEod && text[t + 1] != kEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
+    Item other = item(*marked, i, kSeq);
+    CHECK(other.tokens[kEncoder] == 257);  // <extra_id_99> is the first one after the bytes
+    other.tokens[kEncoder] = kEod;
+    CHECK(other == here);
+  }
+  CHECK(make("")->identity() != make(", start_token: <extra_id_99>")->identity());
+  CHECK_THROWS_AS(spans.make("{path: x, split: '1', decoder_seq_length: 2}", *spans.byte, kSeq, 7,
+                             "t5_seq2seq"),
+                  Error);
 }
 
 TEST_CASE("t5 draws new spans in each epoch, the same for a seed and a number, in either order") {

@@ -100,11 +100,11 @@ class Figures {
   }
   int64_t t5() const {
     int64_t d = get("hidden_size"), attention = 4 * d * get("heads") * get("head_dim");
-    int64_t mlp = 2 * d * get("ffn_hidden_size");
+    int64_t mlp =
+        (model_.at("activation").as_text() == "relu" ? 2 : 3) * d * get("ffn_hidden_size");
     int64_t encoder = get("encoder_layers") * (attention + mlp + 2 * d);
     int64_t decoder = get("layers") * (2 * attention + mlp + 3 * d);
-    return get("vocab_size") * d + encoder + decoder + 2 * get("position_buckets") * get("heads") +
-           2 * d;
+    return embeddings() + encoder + decoder + 2 * get("position_buckets") * get("heads") + 2 * d;
   }
 
   /// Llama's kin, with or without experts.
@@ -207,7 +207,9 @@ const std::vector<Row> kRows = {
      {}},
     {"quickstart_bert", 2540000, 10000, "what `mtrain train` prints", {}},
     {"bert_large", 335174458, 1, "google-bert/bert-large-uncased as BertForMaskedLM", {}},
-    {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},
+    {"quickstart_t5", 2790000, 10000, "what `mtrain train` prints", {}},
+    {"t5_large", 737668096, 1, "google-t5/t5-large", {}},
+    {"t5_v1_1_base", 247577856, 1, "google/t5-v1_1-base", {}},
 };
 
 /// The published layouts: tensor, pipeline, virtual, context and expert ranks; tokens of a sample

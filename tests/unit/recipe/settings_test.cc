@@ -85,5 +85,5 @@ TEST_CASE("what is planned gives way to what is installed") {
   CHECK(catalog.component("optimizer", "lion")->doc == "a plugin's");
   CHECK(catalog.component("model", "moe") == nullptr);
   CHECK(catalog.unusable("model", "moe") != nullptr);
-  CHECK(catalog.component("model", "t5")->needs == "the T5 model");
+  CHECK(catalog.component("optimizer", "muon")->needs == "the Muon optimizer");
 }

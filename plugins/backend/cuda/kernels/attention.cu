@@ -31,6 +31,13 @@ __device__ float cap_slope(const AttentionArgs& a, float score) {
   return 1.0f - bent * bent;
 }
 
+/// The bias of the score of a query and a key of a span.
+__device__ float bias_of(const AttentionArgs& a, const AttentionSpan& s, int64_t head,
+                         int64_t query, int64_t key) {
+  if (!a.bias.values) return 0.0f;
+  return a.bias.values[head * a.bias.distances + a.bias.zero + key - query - s.offset];
+}
+
 /// The factor of dropout of a weight of span `z`; `first_tokens` is in device memory.
 __device__ float keep(const AttentionArgs& a, const AttentionSpan& s, int64_t z, int64_t head,
                       int64_t query, int64_t key) {
@@ -110,7 +117,7 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
   for (int64_t j = begin; j < n; j += kThreads) {
     int64_t key = j + threadIdx.x;
     const T* k = static_cast<const T*>(a.k.data) + place(a.k, s.first_key + key, group, 0, dim);
-    float score = key < n ? capped(a, dot(k, q, dim)) : -INFINITY;
+    float score = key < n ? capped(a, dot(k, q, dim)) + bias_of(a, s, head, i, key) : -INFINITY;
     float higher =
         fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // one score per thread
     float shrink = top == -INFINITY ? 0.0f : exp_nonpositive(top - higher);
@@ -180,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, 8)
     if (j + static_cast<int64_t>(threadIdx.x) < n) {
       float score =
           capped(a, dot(static_cast<const T*>(a.k.data) + place(a.k, key, group, 0, dim), q, dim));
-      float p = exp_fast(score - lse);
+      float p = exp_fast(score + bias_of(a, s, head, i, j + threadIdx.x) - lse);
       float dp = dot(static_cast<const T*>(a.v.data) + place(a.v, key, group, 0, dim), d_o, dim) *
                  keep(a, s, blockIdx.z, head, i, j + threadIdx.x);
       slopes[threadIdx.x] = p * (dp - mine) * a.scale * cap_slope(a, score);
@@ -230,7 +237,8 @@ __global__ void __launch_bounds__(kThreads, 8)
           i + static_cast<int64_t>(threadIdx.x) < end) {
         const T* q_row = static_cast<const T*>(a.q.data) + place(a.q, query, group, h, dim);
         float score = capped(a, dot(q_row, k, dim) * a.scale);
-        float p = exp_fast(score - a.lse[head * a.tokens + query]);
+        float p = exp_fast(score + bias_of(a, s, head, i + threadIdx.x, j) -
+                           a.lse[head * a.tokens + query]);
         float factor = keep(a, s, blockIdx.z, head, i + threadIdx.x, j);
         float dp =
             dot(static_cast<const T*>(b.d_o) + (query * a.heads + head) * dim, v, dim) * factor;
@@ -258,6 +266,46 @@ __global__ void __launch_bounds__(kThreads, 8)
     write<T>(b.dk.data, place(b.dk, key, group, 0, dim) + d, dk[d], b.add);
     write<T>(b.dv.data, place(b.dv, key, group, 0, dim) + d, dv[d], b.add);
   }
+}
+
+/// d_bias[h, n] += Σ p_ij (dp_ij - delta_i) over the pairs of distance n, one block per head and
+/// distance: each thread sums every kThreads-th query of a span, span after span, and the sums of
+/// the threads are added in order.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    bias_gradients(AttentionBackwardArgs b, const AttentionSpan* spans, int64_t count,
+                   const float* delta) {
+  __shared__ float parts[kThreads];
+  const AttentionArgs& a = b.forward;
+  int64_t distance = static_cast<int64_t>(blockIdx.x) - a.bias.zero, head = blockIdx.y,
+          per_group = a.heads / a.groups, group = head / per_group, dim = a.head_dim;
+  float mine = 0;
+  for (int64_t z = 0; z < count; ++z) {
+    AttentionSpan s = spans[z];
+    for (int64_t i = threadIdx.x; i < s.queries; i += kThreads) {
+      int64_t j = i + s.offset + distance, row = s.first_query + i, key = s.first_key + j;
+      auto [begin, end] = visible(a, s, i);
+      if (j < begin || j >= end) continue;
+      const T* q = static_cast<const T*>(a.q.data) + place(a.q, row, group, head % per_group, dim);
+      const T* k = static_cast<const T*>(a.k.data) + place(a.k, key, group, 0, dim);
+      const T* v = static_cast<const T*>(a.v.data) + place(a.v, key, group, 0, dim);
+      const T* d_o = static_cast<const T*>(b.d_o) + (row * a.heads + head) * dim;
+      float score = 0, dp = 0;
+      for (int64_t d = 0; d < dim; ++d) {
+        score += to_float(k[d]) * (to_float(q[d]) * a.scale);
+        dp += to_float(v[d]) * to_float(d_o[d]);
+      }
+      float p =
+          exp_fast(capped(a, score) + bias_of(a, s, head, i, j) - a.lse[head * a.tokens + row]);
+      mine += p * (dp * keep(a, s, z, head, i, j) - delta[head * a.tokens + row]);
+    }
+  }
+  parts[threadIdx.x] = mine;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float total = 0;
+  for (float part : parts) total += part;
+  b.d_bias[head * a.bias.distances + blockIdx.x] += total;
 }
 
 /// One block per head. Each warp sums every fourth token, and the sums of the warps are added in
@@ -332,6 +380,10 @@ cudaError_t plain_attention_backward(const Launch& launch, const AttentionBackwa
     if (spans.max_keys > 0)
       key_gradients<T>
           <<<keys, kThreads, floats(4, a.head_dim), launch.stream>>>(b, spans.spans, delta);
+    dim3 distances(static_cast<unsigned>(a.bias.distances), static_cast<unsigned>(a.heads));
+    if (b.d_bias)
+      bias_gradients<T>
+          <<<distances, kThreads, 0, launch.stream>>>(b, spans.spans, spans.count, delta);
     return cudaGetLastError();
   });
 }
