@@ -1,6 +1,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -210,6 +211,16 @@ const TensorInfo& HfDir::at(std::string_view name) const {
   refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
          close.empty() ? "is this the checkpoint of another model?"
                        : cat("did you mean ", join(close, ", "), "?"));
+}
+
+void HfDir::read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> out) const {
+  const std::less<const TensorInfo*> before;
+  for (const auto& file : files_) {
+    const auto& own = file->tensors();
+    if (before(&tensor, own.data()) || !before(&tensor, own.data() + own.size())) continue;
+    return file->read(tensor, begin, out);
+  }
+  MT_CHECK(false, "tensor ", tensor.name, " is not of ", folder_.string());
 }
 
 std::string HfDir::config_text() const {

@@ -25,6 +25,10 @@ class MT_API HfDir {
   const TensorInfo* find(std::string_view name) const;
   /// Error(checkpoint) with the nearest names when absent.
   const TensorInfo& at(std::string_view name) const;
+  /// Copies bytes of a tensor, from its byte `begin` on, by positional reads: unlike accesses to
+  /// `data`, they do not keep the file's pages in the process, and Error(io) names a file that
+  /// shrinks meanwhile. REQUIRES: the tensor is one of tensors().
+  void read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> out) const;
   /// The text of config.json; Error(checkpoint) when absent.
   std::string config_text() const;
   /// The text of any other small file of the folder (tokenizer.json, generation_config.json …),

@@ -197,4 +197,10 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::span<std::byte> out) c
   file_.read(tensor.offset, out);
 }
 
+void SafetensorsFile::read(const TensorInfo& tensor, uint64_t begin,
+                           std::span<std::byte> out) const {
+  MT_CHECK(begin <= tensor.data.size() && out.size() <= tensor.data.size() - begin, tensor.name);
+  file_.read(tensor.offset + begin, out);
+}
+
 }  // namespace mtrain

@@ -54,6 +54,8 @@ class MT_API SafetensorsFile {
   /// Copies a tensor's bytes. If the file shrinks meanwhile, throws Error(io), where an access to
   /// `data` would crash. REQUIRES: out.size() == tensor.data.size()
   void read(const TensorInfo& tensor, std::span<std::byte> out) const;
+  /// Copies a part of them, from the byte `begin` on.
+  void read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> out) const;
 
  private:
   InputFile file_;

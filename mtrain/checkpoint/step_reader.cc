@@ -60,6 +60,20 @@ Manifest read_manifest(const fs::path& folder) {
   return decode(text, path);
 }
 
+StepReader open_step(const fs::path& folder, int64_t step) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw Error(ErrorClass::checkpoint, cat(printable(folder.string()), ": no such checkpoint"),
+                "list the checkpoints with: mtrain checkpoint ls DIR");
+  StepReader reader(folder);
+  if (reader.manifest().step != step)
+    throw Error(ErrorClass::checkpoint,
+                cat(printable((folder / kManifestName).string()), ": has step ",
+                    reader.manifest().step, " but is in the folder of step ", step),
+                "rename the folder to its original name");
+  return reader;
+}
+
 StepReader::StepReader(fs::path folder)
     : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   for (const auto& stored : manifest_.files) {

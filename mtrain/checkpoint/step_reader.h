@@ -46,6 +46,9 @@ class StepReader {
   std::vector<std::vector<bool>> box_verified_;
 };
 
+/// Opens a step and checks that its manifest has the step of the folder's name.
+StepReader open_step(const fs::path& folder, int64_t step);
+
 /// Reads only a checkpoint's manifest.
 Manifest read_manifest(const fs::path& folder);
 

@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/checkpoint/step_reader.h"
 
 namespace mtrain {
@@ -27,21 +28,6 @@ std::optional<int64_t> step_of(std::string_view name) {
   return canonical ? std::optional(step) : std::nullopt;
 }
 
-/// Opens a step and checks that its manifest has the step of the folder's name.
-StepReader open_step(const fs::path& folder, int64_t step) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored))
-    throw Error(ErrorClass::checkpoint, cat(printable(folder.string()), ": no such checkpoint"),
-                "list the checkpoints with: mtrain checkpoint ls DIR");
-  StepReader reader(folder);
-  if (reader.manifest().step != step)
-    throw Error(ErrorClass::checkpoint,
-                cat(printable((folder / kManifestName).string()), ": has step ",
-                    reader.manifest().step, " but is in the folder of step ", step),
-                "rename the folder to its original name");
-  return reader;
-}
-
 /// Creates a folder and its parents durably, so that they survive a loss of power.
 void create_durably(const fs::path& folder) {
   std::vector<fs::path> created;
@@ -55,14 +41,6 @@ void create_durably(const fs::path& folder) {
 
 /// The first lines of an error as one line.
 std::string one_line(const Error& error) { return printable(error.message(), 600); }
-
-[[noreturn]] void mismatch(const fs::path& folder, const std::string& tensor,
-                           const std::string& wanted, const std::string& got) {
-  throw Error(ErrorClass::checkpoint,
-              cat(printable(folder.string()), ": tensor '", printable(tensor), "': wanted ", wanted,
-                  ", the checkpoint has ", got),
-              "the recipe's model or optimizer differs from the one that was saved");
-}
 
 }  // namespace
 
@@ -156,26 +134,7 @@ LatestCheckpoint CheckpointStore::latest_valid() const {
 }
 
 void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions options) const {
-  StepReader reader = open_step(step_folder(step), step);
-  for (const Slice& slice : slices) {
-    const StoredTensor& stored = reader.at(slice.name);
-    if (stored.dtype != slice.dtype)
-      mismatch(reader.folder(), slice.name, name(slice.dtype), name(stored.dtype));
-    if (!(stored.global == slice.global))
-      mismatch(reader.folder(), slice.name, cat(slice.global), cat(stored.global));
-    reader.prepare(stored, slice.box());
-  }
-  for (Slice& slice : slices) {
-    reader.read(reader.at(slice.name), slice.box(), slice.data);
-    if (options.allow_nonfinite) continue;
-    if (auto at = first_nonfinite(slice.dtype, slice.data))
-      throw Error(
-          ErrorClass::numeric,
-          cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
-              "' contains NaN or Inf, first at element ", *at, " of the box ",
-              describe(slice.box())),
-          "the run had diverged before this checkpoint was saved: resume from an older step");
-  }
+  CheckpointReader(*this, step).load(slices, options);
 }
 
 std::vector<fs::path> CheckpointStore::rewind(int64_t step) {

@@ -7,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
 #include "mtrain/recipe/hf_flat_keys.h"
@@ -63,7 +64,8 @@ class Reader {
     flat_ = flatten(config_, family_, target_.ignored);
     effective_.insert(flat_.dropped.begin(), flat_.dropped.end());
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
-    for (const auto& [name, key] : flat_.keys) take(name, key);
+    for (const auto& [name, key] : flat_.keys)
+      name == "quantization_config" ? take_quantization(key) : take(name, key);
     // Of the folder of another family, which init_ignore=[architectures] admits, nothing is known
     // but its keys.
     if (family_ && !foreign_) {
@@ -143,6 +145,13 @@ class Reader {
 
   const HfKey* rule_of(const std::string& name) const {
     return target_.families.key(family_, name);
+  }
+
+  /// The weights are dequantized when they are read (checkpoint/hf_weights.h).
+  void take_quantization(const Key& key) {
+    const HfQuantization read = read_hf_quantization(config_.dump());
+    if (!read.fault.empty() && !ignored(key.path))
+      out_.refused.push_back({key.path, read.fault, read.fix});
   }
 
   void take(const std::string& name, const Key& key) {

@@ -286,6 +286,7 @@ std::string hf_config_with_dtype(const std::string& config_json, const std::stri
                                  DType dtype) {
   Json config = parse(config_json, file_name);
   const bool newer = config.contains("dtype");
+  config.erase("quantization_config");  // the tensors are written in this type
   config[newer ? "dtype" : "torch_dtype"] = torch_name(dtype);
   if (newer && config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);
   return dump(config);

@@ -32,7 +32,7 @@ MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& fa
 /// The text of generation_config.json: the ids of special tokens that config.json names.
 MT_API std::string hf_generation_text(const std::string& config_json);
 
-/// config.json with another type of tensors.
+/// config.json with another type of tensors, none of which is quantized.
 MT_API std::string hf_config_with_dtype(const std::string& config_json,
                                         const std::string& file_name, DType dtype);
 

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <list>
 #include <map>
 #include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "mtrain/checkpoint/hf_dir.h"
-#include "mtrain/train/hf_import.h"
+#include "mtrain/checkpoint/checkpoint_reader.h"
+#include "mtrain/checkpoint/hf_weights.h"
 
 namespace mtrain {
 namespace {
@@ -17,46 +18,54 @@ namespace {
 constexpr size_t kMostFaults = 12;
 
 template <class T>
-std::vector<std::byte> packed(const std::vector<float>& values, const std::string& tensor) {
+std::vector<std::byte> packed(std::span<const float> values, int64_t begin,
+                              const std::string& tensor) {
   std::vector<std::byte> out(values.size() * sizeof(T));
   for (size_t i = 0; i < values.size(); ++i) {
     const T value = static_cast<T>(values[i]);
     if constexpr (!std::is_same_v<T, float>)
       MT_USER_CHECK(std::isfinite(to_float(value)) || !std::isfinite(values[i]),
                     ErrorClass::numeric,
-                    cat("tensor ", tensor, ": element ", i, " is ", values[i],
-                        ", which this type cannot represent"),
+                    cat("tensor ", tensor, ": element ", begin + static_cast<int64_t>(i), " is ",
+                        values[i], ", which this type cannot represent"),
                     "write bf16 or fp32: --dtype bf16");
     std::memcpy(out.data() + i * sizeof(T), &value, sizeof(T));
   }
   return out;
 }
 
-std::vector<std::byte> as_type(const std::vector<float>& values, DType dtype,
-                               const std::string& tensor) {
-  switch (dtype) {
+/// Elements of a tensor from `begin` on, in a type of a file.
+std::vector<std::byte> as_type(std::span<const float> values, int64_t begin, const TensorSpec& to) {
+  switch (to.dtype) {
     case DType::bf16:
-      return packed<bf16>(values, tensor);
+      return packed<bf16>(values, begin, to.name);
     case DType::f16:
-      return packed<f16>(values, tensor);
+      return packed<f16>(values, begin, to.name);
     default:
-      return packed<float>(values, tensor);
+      return packed<float>(values, begin, to.name);
   }
 }
 
-/// Adds the boxes of rows [row, row + rows) of a parameter to `out`: as a matrix with the first two
-/// of three dimensions as rows, or, with rows of width 1, of a table of vectors.
-void add_boxes(const std::string& name, const Shape& shape, int64_t width, int64_t row,
-               int64_t rows, float* to, std::vector<Slice>& out) {
+/// Some rows and columns of a tensor or of a parameter, as [out, in].
+struct Block {
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+/// Adds the boxes of a block of a parameter to `out`: as a matrix with the first two of three
+/// dimensions as rows, or, with rows of width 1, of a table of vectors. They fill `to` row by row.
+void add_boxes(const std::string& name, const Shape& shape, int64_t width, const Block& block,
+               float* to, std::vector<Slice>& out) {
   auto add = [&](Shape offset, Shape extent) {
     const auto bytes = static_cast<size_t>(extent.numel()) * sizeof(float);
     out.push_back({name, DType::f32, shape, offset, extent,
                    std::as_writable_bytes(std::span(to, bytes / sizeof(float)))});
     to += extent.numel();
   };
+  const int64_t column = block.column, columns = block.columns;
+  int64_t row = block.row, rows = block.rows;
   if (shape.rank() == 0) return add(Shape{}, Shape{});
   if (shape.rank() == 1) return add(Shape{row}, Shape{rows});
-  if (shape.rank() == 2 && width == shape[1]) return add(Shape{row, 0}, Shape{rows, shape[1]});
+  if (shape.rank() == 2 && width == shape[1]) return add(Shape{row, column}, Shape{rows, columns});
   const int64_t height = shape[1];
   const bool vectors = shape.rank() == 2;
   while (rows > 0) {
@@ -66,58 +75,60 @@ void add_boxes(const std::string& name, const Shape& shape, int64_t width, int64
     if (vectors)
       add(Shape{row / height, from}, whole > 0 ? Shape{whole, height} : Shape{1, count});
     else if (whole > 0)
-      add(Shape{row / height, 0, 0}, Shape{whole, height, shape[2]});
+      add(Shape{row / height, 0, column}, Shape{whole, height, columns});
     else
-      add(Shape{row / height, from, 0}, Shape{1, count, shape[2]});
+      add(Shape{row / height, from, column}, Shape{1, count, columns});
     row += count;
     rows -= count;
   }
 }
 
+/// The elements that are held at once: a small part of a shard, so that what is in memory (floats,
+/// their transposition and the bytes of the file) is less than one.
+int64_t piece_elements(uint64_t shard_bytes) {
+  constexpr uint64_t kLeast = 1 << 16, kMost = 1 << 22, kBytesOfElement = 16;
+  return static_cast<int64_t>(std::clamp(shard_bytes / kBytesOfElement, kLeast, kMost));
+}
+
 /// The tensors of a family, read from a checkpoint.
-class CheckpointTensors final : public HfTensorReader {
+class CheckpointTensors final : public HfTensorSource {
  public:
   CheckpointTensors(const CheckpointStore& store, int64_t step, const HfExport& options)
-      : store_(store), step_(step), options_(options), heads_(options.model.heads()) {
-    for (const StoredTensorInfo& t : store.tensors(step)) stored_[t.name] = t.shape;
+      : source_(store, step),
+        options_(options),
+        heads_(options.model.heads()),
+        most_(piece_elements(options.shard_bytes)) {
+    for (const StoredTensorInfo& t : source_.tensors()) stored_[t.name] = t.shape;
     plan();
   }
 
-  const std::vector<TensorSpec>& specs() const { return specs_; }
+  const std::vector<TensorSpec>& specs() const override { return specs_; }
 
-  void load(const std::vector<size_t>& shard) override {
-    std::vector<Slice> slices;
-    std::map<size_t, std::vector<std::vector<float>>> spread;  // rows to be spread over a tensor
-    values_.clear();
-    for (size_t i : shard) {
-      const HfPlacement& place = placements_[i];
-      std::vector<float>& values = values_[i];
-      values.resize(static_cast<size_t>(place.shape.numel()));
-      for (const HfRows& run : place.rows) {
-        float* to = values.data() + run.tensor_row * place.width;
-        if (run.tensor_step > 1)
-          to = spread[i].emplace_back(static_cast<size_t>(run.rows * place.width)).data();
-        const std::string& name = tensors_[i].parameters[run.parameter];
-        add_boxes(name, stored_.at(name), place.width, run.parameter_row, run.rows, to, slices);
-      }
-    }
-    store_.load(step_, slices);
-    for (auto& [i, pieces] : spread) spread_rows(i, pieces);
-  }
-
-  std::vector<std::byte> take(size_t i) override {
+  void read(size_t i, const HfSink& out) override {
     const HfPlacement& place = placements_[i];
-    std::vector<float> values = std::move(values_.at(i));
-    values_.erase(i);
-    if (place.transposed) {
-      std::vector<float> turned(values.size());
-      for (int64_t row = 0; row < place.stacks * place.height; ++row)
-        for (int64_t c = 0; c < place.width; ++c)
-          turned[static_cast<size_t>(place.element(row, c))] =
-              values[static_cast<size_t>(row * place.width + c)];
-      values = std::move(turned);
+    int64_t done = 0;
+    auto pass = [&](const std::vector<float>& values) {
+      if (specs_[i].dtype == DType::f32)
+        out(std::as_bytes(std::span(values)));
+      else
+        out(as_type(values, done, specs_[i]));
+      done += static_cast<int64_t>(values.size());
+    };
+    if (!place.transposed) {
+      const int64_t all = place.stacks * place.height;
+      const int64_t rows = std::max<int64_t>(1, most_ / std::max<int64_t>(1, place.width));
+      for (int64_t row = 0; row < all; row += rows)
+        pass(values_of(i, {row, std::min(rows, all - row), 0, place.width}));
+      return;
     }
-    return as_type(values, specs_[i].dtype, specs_[i].name);
+    // The file has the columns of each matrix one after the other.
+    const int64_t columns = std::max<int64_t>(1, most_ / std::max<int64_t>(1, place.height));
+    for (int64_t stack = 0; stack < place.stacks; ++stack)
+      for (int64_t column = 0; column < place.width; column += columns) {
+        const Block block{stack * place.height, place.height, column,
+                          std::min(columns, place.width - column)};
+        pass(turned(values_of(i, block), block));
+      }
   }
 
  private:
@@ -157,7 +168,7 @@ class CheckpointTensors final : public HfTensorReader {
       faults.push_back(cat("and ", more, " more"));
     }
     throw Error(ErrorClass::checkpoint,
-                cat(store_.step_folder(step_).string(), " does not fit the family ",
+                cat(source_.folder().string(), " does not fit the family ",
                     options_.family.model_type, ":\n  ", join(faults, "\n  ")),
                 "choose another family with --family; `mtrain families` lists them");
   }
@@ -172,34 +183,72 @@ class CheckpointTensors final : public HfTensorReader {
     return shape.rank() > 1 || (state != stored_.end() && state->first.starts_with(name + "."));
   }
 
-  void spread_rows(size_t i, const std::vector<std::vector<float>>& pieces) {
-    const HfPlacement& place = placements_[i];
-    size_t next = 0;
-    for (const HfRows& run : place.rows) {
-      if (run.tensor_step == 1) continue;
-      const std::vector<float>& from = pieces[next++];
-      for (int64_t r = 0; r < run.rows; ++r)
-        std::copy_n(from.data() + r * place.width, place.width,
-                    values_.at(i).data() + (run.tensor_row + r * run.tensor_step) * place.width);
-    }
+  static std::vector<float> turned(const std::vector<float>& values, const Block& block) {
+    constexpr int64_t kTile = 32;  // rows and columns that fit the cache together
+    std::vector<float> out(values.size());
+    for (int64_t row = 0; row < block.rows; row += kTile)
+      for (int64_t column = 0; column < block.columns; column += kTile)
+        for (int64_t r = row; r < std::min(row + kTile, block.rows); ++r)
+          for (int64_t c = column; c < std::min(column + kTile, block.columns); ++c)
+            out[static_cast<size_t>(c * block.rows + r)] =
+                values[static_cast<size_t>(r * block.columns + c)];
+    return out;
   }
 
-  const CheckpointStore& store_;
-  const int64_t step_;
+  /// A block of a tensor, row by row.
+  std::vector<float> values_of(size_t i, const Block& block) {
+    const HfPlacement& place = placements_[i];
+    std::vector<float> values(static_cast<size_t>(block.rows * block.columns));
+    std::vector<Slice> slices;
+    struct Spread {
+      int64_t first, step;  // rows of `values`
+      std::vector<float> rows;
+    };
+    std::list<Spread> spread;  // rows between which those of other parameters lie
+    for (const HfRows& run : place.rows) {
+      const int64_t step = run.tensor_step, end = block.row + block.rows;
+      auto before = [&](int64_t row) {  // rows of the run that lie before this one
+        return std::clamp<int64_t>((row - run.tensor_row + step - 1) / step, 0, run.rows);
+      };
+      const int64_t from = block.row > run.tensor_row ? before(block.row) : 0;
+      const int64_t count = (end > run.tensor_row ? before(end) : 0) - from;
+      if (count <= 0) continue;
+      const int64_t first = run.tensor_row + from * step - block.row;
+      float* to = values.data() + first * block.columns;
+      if (step > 1)
+        to = spread
+                 .emplace_back(Spread{
+                     first, step, std::vector<float>(static_cast<size_t>(count * block.columns))})
+                 .rows.data();
+      const std::string& name = tensors_[i].parameters[run.parameter];
+      add_boxes(name, stored_.at(name), place.width,
+                {run.parameter_row + from, count, block.column, block.columns}, to, slices);
+    }
+    source_.load(slices);
+    for (const Spread& piece : spread)
+      for (size_t at = 0, row = static_cast<size_t>(piece.first); at < piece.rows.size();
+           at += static_cast<size_t>(block.columns), row += static_cast<size_t>(piece.step))
+        std::copy_n(piece.rows.data() + at, block.columns,
+                    values.data() + row * static_cast<size_t>(block.columns));
+    return values;
+  }
+
+  CheckpointReader source_;
   const HfExport& options_;
   const HeadLayout heads_;
+  const int64_t most_;  // elements at once
   std::map<std::string, Shape> stored_;
   std::vector<HfTensor> tensors_;
   std::vector<HfPlacement> placements_;
   std::vector<TensorSpec> specs_;
-  std::map<size_t, std::vector<float>> values_;  // of the shard, as rows
 };
 
 /// The tensors of a folder, in another type.
-class FolderTensors final : public HfTensorReader {
+class FolderTensors final : public HfTensorSource {
  public:
-  FolderTensors(const HfDir& source, std::optional<DType> dtype) : source_(source) {
-    for (const TensorInfo* t : source.tensors()) {
+  FolderTensors(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes)
+      : source_(source), most_(piece_elements(shard_bytes)) {
+    for (const TensorInfo* t : source_.tensors()) {
       MT_USER_CHECK(t->dtype, ErrorClass::checkpoint,
                     cat(source.path().string(), ": tensor ", t->name, " has the type ",
                         t->file_dtype, ", which cannot be converted"),
@@ -208,21 +257,32 @@ class FolderTensors final : public HfTensorReader {
       specs_.push_back({t->name, is_floating(own) ? dtype.value_or(own) : own, t->shape});
     }
   }
-  const std::vector<TensorSpec>& specs() const { return specs_; }
-  void load(const std::vector<size_t>&) override {}
-  std::vector<std::byte> take(size_t i) override {
+  const std::vector<TensorSpec>& specs() const override { return specs_; }
+  void read(size_t i, const HfSink& out) override {
     const TensorInfo& t = *source_.tensors()[i];
-    if (*t.dtype == specs_[i].dtype) return {t.data.begin(), t.data.end()};
-    return as_type(hf_floats(t, 0, t.shape.numel()), specs_[i].dtype, t.name);
+    const int64_t all = t.shape.numel();
+    const auto width = static_cast<int64_t>(size_of(*t.dtype));
+    std::vector<std::byte> bytes;
+    for (int64_t begin = 0; begin < all; begin += most_) {
+      const int64_t count = std::min(most_, all - begin);
+      if (*t.dtype == specs_[i].dtype && !source_.is_quantized(t)) {
+        bytes.resize(static_cast<size_t>(count * width));
+        source_.read(t, static_cast<uint64_t>(begin * width), bytes);
+        out(bytes);
+      } else {
+        out(as_type(source_.floats(t, begin, count), begin, specs_[i]));
+      }
+    }
   }
 
  private:
-  const HfDir& source_;
+  const HfWeights source_;
+  const int64_t most_;  // elements at once
   std::vector<TensorSpec> specs_;
 };
 
-HfExported write(const std::vector<TensorSpec>& specs, uint64_t shard_bytes, HfTensorReader& reader,
-                 HfFolderWriter& out) {
+HfExported write(HfTensorSource& reader, uint64_t shard_bytes, HfFolderWriter& out) {
+  const std::vector<TensorSpec>& specs = reader.specs();
   HfExported done{.tensors = specs.size()};
   for (const TensorSpec& spec : specs)
     done.bytes += static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
@@ -232,16 +292,26 @@ HfExported write(const std::vector<TensorSpec>& specs, uint64_t shard_bytes, HfT
 
 }  // namespace
 
+std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& store, int64_t step,
+                                                      const HfExport& options) {
+  return std::make_unique<CheckpointTensors>(store, step, options);
+}
+
 HfExported export_hf_weights(const CheckpointStore& store, int64_t step, const HfExport& options,
                              HfFolderWriter& out) {
   CheckpointTensors tensors(store, step, options);
-  return write(tensors.specs(), options.shard_bytes, tensors, out);
+  return write(tensors, options.shard_bytes, out);
+}
+
+std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::optional<DType> dtype,
+                                                  uint64_t shard_bytes) {
+  return std::make_unique<FolderTensors>(source, dtype, shard_bytes);
 }
 
 HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
                               HfFolderWriter& out) {
-  FolderTensors tensors(source, dtype);
-  return write(tensors.specs(), shard_bytes, tensors, out);
+  FolderTensors tensors(source, dtype, shard_bytes);
+  return write(tensors, shard_bytes, out);
 }
 
 }  // namespace mtrain

@@ -1,9 +1,12 @@
 // Writes folders of Hugging Face models: config.json, generation_config.json, files of the
-// tokenizer, and the weights as one or several safetensors files, streamed shard by shard. A folder
-// appears complete or not at all. Stateless functions and a writer for one thread.
+// tokenizer, and the weights as one or several safetensors files, streamed in pieces: memory
+// depends neither on the size of a tensor nor on that of a shard. A folder appears complete or not
+// at all. Stateless functions and a writer for one thread.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,15 +21,25 @@ namespace mtrain {
 
 class HfDir;
 
-/// Reads the tensors of one shard at a time.
+/// Takes the next bytes of a tensor.
+using HfSink = std::function<void(std::span<const std::byte>)>;
+
+/// Reads tensors piece by piece.
 class HfTensorReader {
  public:
   virtual ~HfTensorReader();
-  /// Announces the tensors of the next shard, as indices of the writer's list.
-  virtual void load(const std::vector<size_t>& shard) = 0;
-  /// The bytes of a tensor of this shard in its type; called once for each.
-  virtual std::vector<std::byte> take(size_t index) = 0;
+  /// Passes all bytes of a tensor of the writer's list, in its type and in order. Called once for
+  /// each, in any order.
+  virtual void read(size_t index, const HfSink& out) = 0;
 };
+
+/// A place next to `to`, on the same file system, for a file or folder that is renamed to `to` when
+/// it is complete. Creates the folders above; removes what killed processes of this machine left
+/// there. Error(io) if `to` exists.
+MT_API fs::path unfinished_place(const fs::path& to);
+
+/// Error(io) if there is something at this place.
+MT_API void require_absent(const fs::path& to);
 
 /// A new folder. It is built under a temporary name next to its place and renamed by commit(); the
 /// destructor removes what was not committed. Error(io) if `to` exists, at once and at commit().
@@ -65,16 +78,37 @@ struct HfExported {
   uint64_t bytes = 0;
 };
 
+/// The tensors of a checkpoint, as the family has them.
+class HfTensorSource : public HfTensorReader {
+ public:
+  virtual const std::vector<TensorSpec>& specs() const = 0;
+};
+
+/// Refers to `options`. Throws what export_hf_weights throws.
+MT_API std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& store,
+                                                             int64_t step, const HfExport& options);
+
 /// Writes the weights of a checkpoint. Throws Error(checkpoint) with all parameters that the family
 /// has no tensor for, or that the checkpoint lacks, and Error(numeric) for a value that the type
 /// cannot represent.
 MT_API HfExported export_hf_weights(const CheckpointStore& store, int64_t step,
                                     const HfExport& options, HfFolderWriter& out);
 
+/// The tensors of a folder in this type; absent: each in its own. Refers to `source`.
+MT_API std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source,
+                                                         std::optional<DType> dtype,
+                                                         uint64_t shard_bytes);
+
 /// Writes the weights of a folder in another type or in other shards. Without a type, each tensor
 /// keeps its own.
 MT_API HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype,
                                      uint64_t shard_bytes, HfFolderWriter& out);
+
+/// Moves the exports DIR/step-N of these steps into one new folder DIR/set-aside-K, because the
+/// checkpoints from which they were written no longer count. Returns their new paths; empty if
+/// there are none of these.
+MT_API std::vector<fs::path> set_aside_hf_exports(const fs::path& dir,
+                                                  const std::vector<int64_t>& steps);
 
 /// The files of a folder that belong to its tokenizer and its generation, and that exist.
 MT_API std::vector<fs::path> hf_side_files(const fs::path& folder);

@@ -90,6 +90,10 @@ void remove_unfinished(const fs::path& to) {
   }
 }
 
+}  // namespace
+
+HfTensorReader::~HfTensorReader() = default;
+
 void require_absent(const fs::path& to) {
   std::error_code error;
   const auto status = fs::symlink_status(to, error);
@@ -97,18 +101,19 @@ void require_absent(const fs::path& to) {
                 "choose a new folder, or remove this one: nothing is overwritten");
 }
 
-}  // namespace
-
-HfTensorReader::~HfTensorReader() = default;
+fs::path unfinished_place(const fs::path& to) {
+  require_absent(to);
+  make_directories(to.parent_path());
+  remove_unfinished(to);
+  fs::path place = to.parent_path() / cat(unfinished_prefix(to), ::getpid());
+  std::error_code error;
+  fs::remove_all(place, error);  // of a killed process with the same number
+  return place;
+}
 
 HfFolderWriter::HfFolderWriter(const fs::path& to) : to_(fs::absolute(to).lexically_normal()) {
   if (to_.filename().empty()) to_ = to_.parent_path();  // a name that ends in a slash
-  require_absent(to_);
-  make_directories(to_.parent_path());
-  remove_unfinished(to_);
-  temporary_ = to_.parent_path() / cat(unfinished_prefix(to_), ::getpid());
-  std::error_code error;
-  fs::remove_all(temporary_, error);  // of a killed process with the same number
+  temporary_ = unfinished_place(to_);
   make_directories(temporary_);
 }
 
@@ -141,9 +146,9 @@ size_t HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t 
       map[tensors[i].name] = name;
       total += bytes_of(tensors[i]);
     }
-    reader.load(shards[s]);
     SafetensorsWriter file(temporary_ / name, kSite, std::move(specs));
-    for (const TensorSpec& spec : file.order()) file.write(reader.take(places.at(spec.name)));
+    const HfSink sink = [&file](std::span<const std::byte> bytes) { file.write(bytes); };
+    for (const TensorSpec& spec : file.order()) reader.read(places.at(spec.name), sink);
     file.finish();
   }
   if (shards.size() > 1) {
@@ -158,6 +163,23 @@ void HfFolderWriter::commit() {
   require_absent(to_);
   durable_rename(temporary_, to_, kSite);
   committed_ = true;
+}
+
+std::vector<fs::path> set_aside_hf_exports(const fs::path& dir, const std::vector<int64_t>& steps) {
+  std::vector<fs::path> out;
+  fs::path aside;
+  for (int64_t step : steps) {
+    const fs::path folder = dir / cat("step-", step);
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(folder, error))) continue;
+    for (int number = 1; aside.empty() || (out.empty() && fs::exists(aside)); ++number)
+      aside = dir / cat("set-aside-", number);
+    make_directories(aside);
+    out.push_back(aside / folder.filename());
+    durable_rename(folder, out.back(), kSite);
+  }
+  if (!out.empty()) sync_directory(dir, kSite);
+  return out;
 }
 
 std::vector<fs::path> hf_side_files(const fs::path& folder) {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
-#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
 
 namespace mtrain {
 namespace {
@@ -16,43 +15,6 @@ namespace {
 constexpr size_t kMaxFaults = 12;
 
 constexpr int64_t kPiece = 1 << 20;  // elements of two tensors that are compared at once
-
-}  // namespace
-
-std::vector<float> hf_floats(const TensorInfo& t, int64_t begin, int64_t count) {
-  std::vector<float> out(static_cast<size_t>(count));
-  auto convert = [&](auto tag) {
-    using T = decltype(tag);
-    const std::byte* from = t.data.data() + static_cast<size_t>(begin) * sizeof(T);
-    for (size_t i = 0; i < out.size(); ++i) {
-      T value;
-      std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-      if constexpr (std::is_same_v<T, double>)
-        out[i] = static_cast<float>(value);
-      else
-        out[i] = to_float(value);
-    }
-  };
-  switch (*t.dtype) {
-    case DType::f32:
-      convert(float{});
-      break;
-    case DType::bf16:
-      convert(bf16{});
-      break;
-    case DType::f16:
-      convert(f16{});
-      break;
-    case DType::f64:
-      convert(double{});
-      break;
-    default:
-      MT_CHECK(false, name(*t.dtype));
-  }
-  return out;
-}
-
-namespace {
 
 class Importer {
  public:
@@ -150,8 +112,8 @@ class Importer {
     const int64_t count = pair.copy->shape.numel();
     for (int64_t begin = 0; begin < count; begin += kPiece) {
       const int64_t size = std::min(kPiece, count - begin);
-      const std::vector<float> copy = hf_floats(*pair.copy, begin, size),
-                               original = hf_floats(*pair.original, begin, size);
+      const std::vector<float> copy = source_.floats(*pair.copy, begin, size),
+                               original = source_.floats(*pair.original, begin, size);
       const auto [at, other] = std::mismatch(copy.begin(), copy.end(), original.begin());
       if (at == copy.end()) continue;
       throw Error(
@@ -223,7 +185,8 @@ class Importer {
   std::vector<float> whole_values(int64_t count, const std::vector<Source>& sources) const {
     std::vector<float> values(static_cast<size_t>(count));
     for (const Source& source : sources) {
-      const std::vector<float> floats = hf_floats(*source.tensor, 0, source.tensor->shape.numel());
+      const std::vector<float> floats =
+          source_.floats(*source.tensor, 0, source.tensor->shape.numel());
       require_finite(*source.tensor, floats);
       copy(floats, source, values);
     }
@@ -260,7 +223,7 @@ class Importer {
     }
   }
 
-  const HfDir& source_;
+  const HfWeights source_;
   const HfFamily& family_;
   ParamList& parameters_;
   const HeadLayout heads_;

@@ -17,14 +17,12 @@ class HfDir;
 MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
                            ParamList& parameters);
 
-/// Fills masters and values of `parameters` and its buffers from the folder. Throws what
+/// Fills masters and values of `parameters` and its buffers from the folder; quantized tensors are
+/// dequantized (checkpoint/hf_weights.h). Throws what
 /// require_hf_fit throws, and Error(checkpoint) that names a tensor with a value that is not
 /// finite, or one that has to repeat another one, such as lm_head.weight of a tied head, and
 /// differs from it.
 MT_API void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
                               ParamList& parameters);
-
-/// Elements of a tensor from `begin` on, as floats. REQUIRES: the type is a floating-point one.
-MT_API std::vector<float> hf_floats(const TensorInfo& tensor, int64_t begin, int64_t count);
 
 }  // namespace mtrain

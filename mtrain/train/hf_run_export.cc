@@ -6,6 +6,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
@@ -23,6 +24,7 @@ std::optional<DType> dtype_of(const std::string& config) {
       if (json[key] == "float16") return DType::f16;
       if (json[key] == "float32") return DType::f32;
     }
+  if (read_hf_quantization(config).method != HfQuantization::Method::none) return DType::bf16;
   return std::nullopt;
 }
 
@@ -58,40 +60,88 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const s
   return tokenized;
 }
 
+/// A run's model as a family's folder has it.
+struct RunModel {
+  RunModel(const Recipe& recipe, PluginHost& plugins, const HfRunOptions& options)
+      : catalog(schema_catalog(plugins)),
+        families(HfFamilies::read(plugins.folders())),
+        model(recipe.config.root().at("model"), schema_of(recipe)),
+        source(hf_source_folder(recipe)),
+        theirs(hf_source_config(recipe)),
+        family(hf_family_for_export(families, options.family, theirs, model)),
+        tokenizer(open_tokenizer(recipe, plugins)),
+        dtype(options.dtype
+                  ? *options.dtype
+                  : dtype_of(theirs).value_or(recipe.settings.mixed_precision.compute_type())) {
+    const int64_t set = recipe.settings.model.vocab_size;
+    vocab_size = set > 0 ? set : tokenizer->vocab_size();
+    config = hf_config_text(families, family, model,
+                            {.dtype = dtype, .vocab_size = vocab_size, .source = theirs});
+    for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
+  }
+
+  const Schema& schema_of(const Recipe& recipe) const {
+    const Schema* schema = catalog.component("model", recipe.settings.model.type);
+    MT_USER_CHECK(schema, ErrorClass::plugin,
+                  cat("there is no model plugin ", recipe.settings.model.type), "");
+    return *schema;
+  }
+  HfExport weights(DType type, const HfRunOptions& options) const {
+    return {.family = family,
+            .model = model,
+            .dtype = type,
+            .vocab_size = vocab_size,
+            .shard_bytes = options.shard_bytes};
+  }
+
+  const SchemaCatalog catalog;
+  const HfFamilies families;
+  const HfModel model;
+  const fs::path source;
+  const std::string theirs;  // config.json of the folder from which the run started
+  const HfFamily& family;
+  const std::unique_ptr<Tokenizer> tokenizer;
+  const DType dtype;
+  int64_t vocab_size = 0;
+  std::string config;
+};
+
 }  // namespace
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
                             int64_t step, const fs::path& to, const HfRunOptions& options) {
-  const SchemaCatalog catalog = schema_catalog(plugins);
-  const Schema* schema = catalog.component("model", recipe.settings.model.type);
-  MT_USER_CHECK(schema, ErrorClass::plugin,
-                cat("there is no model plugin ", recipe.settings.model.type), "");
-  const HfModel model(recipe.config.root().at("model"), *schema);
-  const HfFamilies families = HfFamilies::read(plugins.folders());
-  const fs::path source = hf_source_folder(recipe);
-  const std::string theirs = hf_source_config(recipe);
-  const HfFamily& family = hf_family_for_export(families, options.family, theirs, model);
-  for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
+  const RunModel run(recipe, plugins, options);
   HfFolderWriter out(to);
-  const auto tokenizer = open_tokenizer(recipe, plugins);
-  const DType dtype =
-      options.dtype ? *options.dtype
-                    : dtype_of(theirs).value_or(recipe.settings.mixed_precision.compute_type());
-  const int64_t set = recipe.settings.model.vocab_size;
-  const int64_t vocab = set > 0 ? set : tokenizer->vocab_size();
-  const std::string config = hf_config_text(
-      families, family, model, {.dtype = dtype, .vocab_size = vocab, .source = theirs});
-  HfRunExported done{.family = family.model_type, .dtype = dtype};
-  out.text("config.json", config);
-  done.tokenizer = copy_side_files(source, tokenizer.get(), config, out);
-  done.weights = export_hf_weights(store, step,
-                                   {.family = family,
-                                    .model = model,
-                                    .dtype = dtype,
-                                    .vocab_size = vocab,
-                                    .shard_bytes = options.shard_bytes},
-                                   out);
+  HfRunExported done{.family = run.family.model_type, .dtype = run.dtype};
+  done.tokenizer = copy_side_files(run.source, run.tokenizer.get(), run.config, out);
+  done.weights = export_hf_weights(store, step, run.weights(run.dtype, options), out);
+  out.text("config.json", run.config);  // last: without it, a folder is not a model's
   out.commit();
+  return done;
+}
+
+GgmlType ggml_type_of(DType dtype) {
+  return dtype == DType::f32 ? GgmlType::f32 : dtype == DType::f16 ? GgmlType::f16 : GgmlType::bf16;
+}
+
+HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
+                              const CheckpointStore& store, int64_t step, const fs::path& to,
+                              std::optional<GgmlType> type, const HfRunOptions& options) {
+  const RunModel run(recipe, plugins, options);
+  const fs::path folder = run.tokenizer ? run.tokenizer->folder() : fs::path();
+  MT_USER_CHECK(!folder.empty(), ErrorClass::config,
+                cat("a GGUF file needs tokenizer.json, and the tokenizer ",
+                    recipe.settings.tokenizer.type, " of this run has none"),
+                "export a Hugging Face folder instead: give a name that does not end in .gguf");
+  const HfExport weights = run.weights(DType::f32, options);
+  const auto source = hf_checkpoint_tensors(store, step, weights);
+  HfRunExported done{.family = run.family.model_type, .dtype = run.dtype, .tokenizer = true};
+  done.weights = write_gguf(to,
+                            {.config = run.config,
+                             .tokenizer = folder,
+                             .name = recipe.name,
+                             .type = type.value_or(ggml_type_of(run.dtype))},
+                            *source);
   return done;
 }
 

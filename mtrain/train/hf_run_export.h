@@ -6,6 +6,7 @@
 
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
+#include "mtrain/train/gguf_export.h"
 #include "mtrain/train/hf_export.h"
 
 namespace mtrain {
@@ -28,5 +29,14 @@ struct HfRunExported {
 MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
                                    const HfRunOptions& options);
+
+/// Writes the checkpoint as a GGUF file, which must not exist (gguf_export.h). `type`: of matrices;
+/// absent: that of `options` or its default. Throws Error.
+MT_API HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
+                                     const CheckpointStore& store, int64_t step, const fs::path& to,
+                                     std::optional<GgmlType> type, const HfRunOptions& options);
+
+/// The type of a GGUF file for that of a folder.
+MT_API GgmlType ggml_type_of(DType dtype);
 
 }  // namespace mtrain

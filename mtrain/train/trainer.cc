@@ -231,6 +231,7 @@ void Trainer::run() {
     store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
                          (1 + optimizer_state_->names().size()));
   notify([&](Observer& o) { o.on_start(info_); });
+  if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = should_stop())) {

@@ -118,7 +118,9 @@ class MT_API Trainer {
   void poll_save();
   void finish_copy();
   void end_save();
-  void export_hf(int64_t step);
+  /// `saved`: the step's checkpoint was written just now, so an export that is there already is of
+  /// other weights.
+  void export_hf(int64_t step, bool saved);
   void end_save_noexcept() noexcept;
   bool try_save(int64_t step, const std::function<void()>& part);
   void require_saved() const;

@@ -134,8 +134,10 @@ void Trainer::end_save() {
   LongOperation saving(ranks_.activity(), "saving a checkpoint");
   const int64_t step = save_->step();
   const auto start = Clock::now();
+  bool written = false;
   try_save(step, [&] {
     const SaveResult& result = save_->wait();
+    written = !result.already_saved;
     save_blocked_seconds_ += seconds_since(start);
     saved_step_ = step;
     save_failure_.reset();
@@ -149,27 +151,34 @@ void Trainer::end_save() {
     for (const auto& warning : result.warnings) event(cat("warning: ", warning));
   });
   save_.reset();
-  if (saved_step_ == step) export_hf(step);
+  if (saved_step_ == step) export_hf(step, written);
 }
 
 /// Writes the checkpoint's weights as a Hugging Face folder. Training continues without it if that
 /// fails: the checkpoint has the weights.
-void Trainer::export_hf(int64_t step) {
+void Trainer::export_hf(int64_t step, bool saved) {
   const std::string& folder = recipe_.settings.checkpoint.hf;
   if (folder.empty() || !first()) return;
-  LongOperation exporting(ranks_.activity(), "exporting the weights");
   const fs::path to = fs::path(folder) / cat("step-", step);
   std::error_code error;
-  if (fs::exists(to, error)) return event(cat(to.string(), " exists already and is kept"));
+  const bool there = fs::exists(to, error);
+  if (there && !saved) return;
+  LongOperation exporting(ranks_.activity(), "exporting the weights");
+  auto failed = [&](const std::string& why) {
+    event(cat("warning: the weights of step ", step, " are not exported: ", why));
+  };
   try {
+    if (there)
+      for (const fs::path& aside : set_aside_hf_exports(folder, {step}))
+        event(cat(to.string(), " was of other weights and is now ", aside.string()));
     const HfRunExported done =
         export_hf_run(recipe_, session_.plugins, CheckpointStore(store_->folder()), step, to, {});
     event(cat("weights of step ", step, ": ", to.string(), ", ", done.family, " in ",
               name(done.dtype)));
   } catch (const Error& fault) {
-    event(cat("warning: the weights of step ", step, " are not exported: ", fault.message()));
+    failed(fault.message());
   } catch (const std::exception& fault) {  // such as too little memory
-    event(cat("warning: the weights of step ", step, " are not exported: ", fault.what()));
+    failed(fault.what());
   }
 }
 

@@ -1,6 +1,7 @@
 // mtrain checkpoint: lists, verifies and hashes checkpoints, and rewinds a run to an older one.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,10 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/digest.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/record/run_history.h"
+#include "mtrain/record/saved_config.h"
+#include "mtrain/train/hf_export.h"
 
 namespace mtrain {
 namespace {
@@ -106,12 +110,29 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
   std::cout << checkpoint_digest(chosen->path) << '\n';
 }
 
+/// checkpoint.hf of a run; empty if it is not set or not known.
+fs::path exports_of(const fs::path& run) {
+  try {
+    const Node config = parse_yaml(read_saved_config(run).resolved, "the run's configuration");
+    const Node* hf = config.find("checkpoint.hf");
+    return hf && hf->kind() == NodeKind::string ? hf->as_text() : "";
+  } catch (const Error&) {  // a run of an old version has no record
+    return {};
+  }
+}
+
 void rewind(const fs::path& path, int64_t step) {
-  const fs::path run = run_of(path);  // before anything is moved
+  const fs::path run = run_of(path), exports = exports_of(run);  // before anything is moved
   CheckpointStore store(checkpoints_of(path).folder, StoreOptions{});
   const std::vector<fs::path> moved = store.rewind(step);
   note_rewind(run, step);
+  std::vector<int64_t> steps;
   for (const fs::path& folder : moved)
+    steps.push_back(std::stoll(folder.filename().string().substr(std::strlen("step-"))));
+  std::vector<fs::path> folders = moved;
+  if (!exports.empty())
+    for (const fs::path& folder : set_aside_hf_exports(exports, steps)) folders.push_back(folder);
+  for (const fs::path& folder : folders)
     std::cout << "moved to " << printable(folder.string()) << '\n';
   std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step "
                               : "the run continues from step ")
@@ -131,7 +152,9 @@ void add_rewind(CLI::App& command) {
       ->required()
       ->type_name("N");
   back->footer(
-      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; newer "
+      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted, and "
+      "so "
+      "are their exports in checkpoint.hf; newer "
       "rows of metrics.jsonl are removed when the\nrun continues. A run that is still training is "
       "refused.\n"
       "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "

@@ -9,7 +9,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
@@ -18,6 +18,8 @@
 
 namespace mtrain {
 namespace {
+
+constexpr const char* kQ8 = "q8_0";
 
 struct ExportOptions {
   std::string from, to, dtype, family, shard_size = "5GB";
@@ -45,7 +47,26 @@ std::string check_size(const std::string& text) {
 }
 
 std::optional<DType> dtype_of(const ExportOptions& options) {
-  return options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
+  return options.dtype.empty() || options.dtype == kQ8 ? std::nullopt
+                                                       : dtype_from_name(options.dtype);
+}
+
+bool is_gguf(const ExportOptions& options) { return fs::path(options.to).extension() == ".gguf"; }
+
+/// Refuses options that have no effect on this kind of output.
+void check_kind(const ExportOptions& options, bool shards_given) {
+  MT_USER_CHECK(options.dtype != kQ8 || is_gguf(options), ErrorClass::usage,
+                "--dtype q8_0 is a type of GGUF files only",
+                cat("give a name that ends in .gguf: ", options.to, ".gguf"));
+  MT_USER_CHECK(!shards_given || !is_gguf(options), ErrorClass::usage,
+                "--shard-size is for folders: a GGUF file is written in one piece",
+                "leave out --shard-size");
+}
+
+std::optional<GgmlType> ggml_type(const ExportOptions& options) {
+  if (options.dtype == kQ8) return GgmlType::q8_0;
+  const auto dtype = dtype_of(options);
+  return dtype ? std::optional(ggml_type_of(*dtype)) : std::nullopt;
 }
 
 void say_done(const Cli& cli, const ExportOptions& options, const HfExported& done,
@@ -66,16 +87,34 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                 "give a run's folder, or a folder step-N of its checkpoints");
   const ModelSource source = open_model(options.from, {}, plugins);
   const SavedRun& run = source.run;
+  const HfRunOptions how{.dtype = dtype_of(options),
+                         .family = options.family,
+                         .shard_bytes = *bytes_of(options.shard_size)};
+  const CheckpointStore store(run.checkpoints);
   const HfRunExported done =
-      export_hf_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step, options.to,
-                    {.dtype = dtype_of(options),
-                     .family = options.family,
-                     .shard_bytes = *bytes_of(options.shard_size)});
+      is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,
+                                         ggml_type(options), how)
+                       : export_hf_run(run.recipe, plugins, store, run.step, options.to, how);
   say_done(cli, options, done.weights,
-           cat("step ", run.step, " as ", done.family, " in ", name(done.dtype)));
+           cat("step ", run.step, " as ", done.family, " in ",
+               options.dtype == kQ8 ? kQ8 : name(done.dtype)));
   if (!cli.quiet && !done.tokenizer)
     std::cout << "  without a tokenizer: " << run.recipe.settings.tokenizer.type
               << " has no files to copy\n";
+}
+
+void convert_to_gguf(const Cli& cli, const ExportOptions& options, const HfDir& source) {
+  const fs::path folder = fs::absolute(source.path()).lexically_normal();
+  const auto tensors = hf_folder_tensors(source, DType::f32, *bytes_of(options.shard_size));
+  const GgmlType type = ggml_type(options).value_or(GgmlType::bf16);
+  const HfExported done =
+      write_gguf(options.to,
+                 {.config = source.config_text(),
+                  .tokenizer = source.path(),
+                  .name = (folder.has_filename() ? folder : folder.parent_path()).filename(),
+                  .type = type},
+                 *tensors);
+  say_done(cli, options, done, cat("in ", options.dtype.empty() ? "bf16" : options.dtype));
 }
 
 void convert(const Cli& cli, const ExportOptions& options) {
@@ -84,14 +123,24 @@ void convert(const Cli& cli, const ExportOptions& options) {
                 "--family is only for runs: a folder keeps its family", "leave out --family");
   const HfDir source(options.from);
   const std::string config = source.config_text();
+  const HfQuantization quantization = read_hf_quantization(config);
+  MT_USER_CHECK(quantization.fault.empty(), ErrorClass::checkpoint,
+                cat(printable(options.from), ": ", quantization.fault), quantization.fix);
+  if (is_gguf(options)) return convert_to_gguf(cli, options, source);
   HfFolderWriter out(options.to);
   const std::optional<DType> dtype = dtype_of(options);
   const std::string origin = (source.path() / "config.json").string();
-  out.text("config.json", dtype ? hf_config_with_dtype(config, origin, *dtype) : config);
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
   const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
+  const bool quantized = quantization.method != HfQuantization::Method::none;
+  out.text("config.json", dtype || quantized
+                              ? hf_config_with_dtype(config, origin, dtype.value_or(DType::bf16))
+                              : config);  // last: without it, a folder is not a model's
   out.commit();
-  say_done(cli, options, done, dtype ? cat("in ", name(*dtype)) : "each tensor in its own type");
+  say_done(cli, options, done,
+           dtype       ? cat("in ", name(*dtype))
+           : quantized ? "dequantized to bf16"
+                       : "each tensor in its own type");
 }
 
 /// Makes a run of the folder: its step 0 are the weights.
@@ -116,8 +165,11 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
 }
 
 void add_output_options(CLI::App& command, ExportOptions& options) {
-  command.add_option("--dtype", options.dtype, "type of the tensors; default: that of the source")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+  command
+      .add_option("--dtype", options.dtype,
+                  "type of the tensors; default: that of the source; q8_0 for GGUF files only")
+      ->transform([](const std::string& text) { return text == "f32" ? "fp32" : text; }, "")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", kQ8}))
       ->type_name("TYPE");
   command
       .add_option("--shard-size", options.shard_size,
@@ -135,23 +187,30 @@ void add_output_options(CLI::App& command, ExportOptions& options) {
 }  // namespace
 
 void add_export_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("export", "write a run's weights as a Hugging Face folder");
+  auto* command =
+      app.add_subcommand("export", "write a run's weights as a Hugging Face folder or a GGUF file");
   auto options = std::make_shared<ExportOptions>();
   command->add_option("from", options->from, "a run's folder or one of its checkpoints")
       ->required()
       ->type_name("RUN|CHECKPOINT");
-  command->add_option("to", options->to, "the new folder")
+  command->add_option("to", options->to, "the new folder, or a file with the ending .gguf")
       ->required()
-      ->type_name("DIR")
+      ->type_name("DIR|FILE.gguf")
       ->check(check_output_path, "");
   add_output_options(*command, *options);
   command->footer(
       "The folder has config.json, the weights, generation_config.json and the tokenizer's files. "
-      "It appears complete or not at all.\n"
+      "A file FILE.gguf is for llama.cpp; it has the tokenizer in it. Both appear complete or not "
+      "at "
+      "all.\n"
       "Examples:\n"
       "  mtrain export runs/sft models/sft --dtype bf16\n"
-      "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB");
-  command->callback([&cli, options] { export_run(cli, *options); });
+      "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB\n"
+      "  mtrain export runs/sft sft.gguf --dtype q8_0");
+  command->callback([&cli, options, command] {
+    check_kind(*options, command->count("--shard-size") > 0);
+    export_run(cli, *options);
+  });
 }
 
 void add_convert_command(CLI::App& app, Cli& cli) {
@@ -162,16 +221,19 @@ void add_convert_command(CLI::App& app, Cli& cli) {
       ->add_option("from", options->from, "a Hugging Face folder, a run or one of its checkpoints")
       ->required()
       ->type_name("DIR|RUN|CHECKPOINT");
-  command->add_option("to", options->to, "the new folder")
+  command->add_option("to", options->to, "the new folder, or a file with the ending .gguf")
       ->required()
-      ->type_name("DIR")
+      ->type_name("DIR|FILE.gguf")
       ->check(check_output_path, "");
   add_output_options(*command, *options);
   command->footer(
       "Examples:\n"
       "  mtrain convert models/Llama-3.2-1B models/Llama-3.2-1B-fp32 --dtype fp32\n"
       "  mtrain convert runs/sft models/sft --shard-size 500MB");
-  command->callback([&cli, options] { convert(cli, *options); });
+  command->callback([&cli, options, command] {
+    check_kind(*options, command->count("--shard-size") > 0);
+    convert(cli, *options);
+  });
 }
 
 void add_import_command(CLI::App& app, Cli& cli) {

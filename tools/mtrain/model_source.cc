@@ -110,8 +110,11 @@ void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
   for (const FieldSpec& spec : schema ? schema->fields : std::vector<FieldSpec>()) {
     const Node* value = recipe.config.root().find(cat("model.", spec.path));
     const auto& training = family.training_settings;
-    if (!value || std::find(training.begin(), training.end(), spec.path) == training.end())
-      continue;
+    const auto& lost = family.lost_settings;
+    const bool listed =
+        std::find(training.begin(), training.end(), spec.path) != training.end() ||
+        std::any_of(lost.begin(), lost.end(), [&](const auto& e) { return e.first == spec.path; });
+    if (!value || !listed) continue;
     const std::string usual = brief(default_value(spec, ""));
     if (brief(*value) != usual)
       lines += cat("\n  model.", spec.path, ": ", usual, " -> ", brief(*value));

@@ -228,6 +228,28 @@ TEST_CASE("an export that is killed leaves no folder, and the next one removes w
   CHECK(unfinished() == 1);
   done(scratch, "-q convert there out");
   CHECK(unfinished() == 0);
+  // Whenever it is killed, what is left is no folder of a model.
+  done(scratch, "-q import there run");
+  for (const std::string command : {"export run ", "convert there "})
+    for (int writes = 1; writes < 40; ++writes) {
+      CAPTURE(command);
+      CAPTURE(writes);
+      const Outcome outcome = cli_in(scratch.path(), command + "killed", "/nowhere",
+                                     {"MTRAIN_FAULT=hf.write:" + std::to_string(writes) + ":kill"});
+      if (outcome.status == 0) {
+        CHECK(writes > 3);
+        fs::remove_all(scratch / "killed");
+        break;
+      }
+      REQUIRE(outcome.status == 128 + SIGKILL);
+      CHECK_FALSE(fs::exists(scratch / "killed"));
+      for (const auto& entry : fs::directory_iterator(scratch.path())) {
+        const std::string name = entry.path().filename().string();
+        if (!name.starts_with(".killed.partial-")) continue;
+        const fs::path config = entry.path() / "config.json";
+        CHECK((!fs::exists(config) || fs::file_size(config) == 0));
+      }
+    }
 }
 
 TEST_CASE("all tensors that do not fit are named at once, with both names") {
