@@ -134,7 +134,10 @@ class Planner {
       sent = bytes * others(shards) + (s_.dist.outer_zero > 0 ? 1 : 2) * bytes /
                                           static_cast<double>(shards) * others(copies);
     }
-    b.bytes = static_cast<int64_t>(bytes), b.sent = static_cast<int64_t>(sent);
+    // A model that no memory can hold is planned, too: its bytes may exceed int64_t.
+    constexpr double kMost = 0x1p62;
+    b.bytes = static_cast<int64_t>(std::min(bytes, kMost));
+    b.sent = static_cast<int64_t>(std::min(sent, kMost));
   }
 
   const Settings& s_;
