@@ -178,6 +178,9 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
   shrink_attention(tree, model.get("seq_length"));
+  // Of an encoder with a decoder.
+  model.at_most("decoder_seq_length", model.get("seq_length") / 2);
+  model.at_most("encoder_layers", 2);
   Shrinker precision(tree, "mixed_precision");
   precision.at_most("first_bf16_layers", 1);
   precision.at_most("last_bf16_layers", num_blocks(ranks) > 2 ? 1 : 0);

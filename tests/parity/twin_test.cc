@@ -167,6 +167,8 @@ TEST_CASE("every recipe that comes with the program has a twin in every size") {
       continue;
     for (const RankLayout& layout : kLayouts) {
       CAPTURE(text(layout));
+      const bool one_stage = recipe.settings.model.type == "t5";  // a rule refuses several
+      if (one_stage && (layout.pp > 1 || layout.cp > 1)) continue;
       CHECK_NOTHROW(windows(twin_of(recipe, layout.ranks, layout)));
     }
     ++valid;
