@@ -60,7 +60,7 @@ TEST_CASE("the architecture decides which plugin reads a folder, and is named") 
   CHECK(model_plugin(tiny("llama_tiny").dump()) == "llama");
   CHECK(model_plugin(R"({"model_type": "mixtral"})") == "moe");
   for (const char* none :
-       {R"({"model_type": "t5"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
+       {R"({"model_type": "mamba"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
     CHECK_THROWS_AS(model_plugin(none), Error);
 }
 

@@ -85,9 +85,9 @@ constexpr Rule kRules[] = {
     refused("head-dim-unused", "model.head_dim", "(model.mla.kv_lora_rank ?? 0) == 0",
             {"its heads have the widths model.mla.qk_head_dim, rope_head_dim and v_head_dim", "",
              "latent attention"}),
-    refused("group-best-unused", "model.moe.router.group_best", "model.moe.router.groups > 0",
-            {"it ranks groups of experts: set model.moe.router.groups and group_top_k, or leave it "
-             "out"}),
+    row("group-best-unused", "model.moe.router.group_best", "model.moe.router.groups > 0",
+        {"it ranks groups of experts: set model.moe.router.groups and group_top_k, or leave it "
+         "out"}),
     row("local-theta-unused", "model.rope.local_theta", "model.attention.window > 0",
         {"no block has a window"}),
     row("window-interval-unused", "model.attention.global_interval",
