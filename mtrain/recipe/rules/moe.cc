@@ -79,7 +79,7 @@ constexpr Rule kRules[] = {
      "model.moe.router.groups == 0",
      "sinkhorn cannot be combined with other balancing, router.bias or router.groups",
      "it selects the experts by itself", "model.moe.router.balancing=['aux_loss']"},
-    {"router-bf16-fp16", "model.moe.router.dtype", "(model.moe.router.dtype ?? 'fp32') == 'bf16'",
+    {"router-bf16-fp16", "model.moe.router.dtype", "model.moe.router.dtype == 'bf16'",
      "mixed_precision.dtype != 'fp16'",
      "a router in bf16 cannot be combined with mixed_precision.dtype=fp16",
      "values of fp16 can be too small for bf16's few bits of precision, and their gradients are "

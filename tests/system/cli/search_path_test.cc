@@ -65,8 +65,8 @@ TEST_CASE("a recipe is a path, a name, or standard input") {
     CHECK_MESSAGE(has(absent.err, "searched for the file"), words, absent.err);
   }
   write_at(work / "base.yaml", named_run("base"));
-  CHECK(has(cli_in(work, "check base.yml").err, "did you mean base.yaml?"));
-  CHECK(has(cli_in(work, "recipes cp base.yml x.yaml").err, "did you mean base.yaml?"));
+  CHECK(has(cli_in(work, "check base.yml").err, "did you mean base.yaml"));
+  CHECK(has(cli_in(work, "recipes cp base.yml x.yaml").err, "did you mean base.yaml"));
   CHECK(has(cli_in(work, "check recipes/mien.yaml").err, "did you mean recipes/mine.yaml?"));
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead + "keys:\n  x: {only: [1]}\n", {"x: only needs a reason"}},
       {kHead + "keys:\n  x: {only: 1, because: z}\n", {"wanted the accepted values"}},
       {kHead + "keys:\n  x: {harmless: z, zero: omitted}\n", {"there is no 'zero'"}},
-      {kHead + "keys:\n  x: {setting: y, zero: never}\n", {"wanted omitted or =KEY"}},
+      {kHead + "keys:\n  x: {setting: y, zero: never}\n", {"wanted omitted, null or =KEY"}},
       {kHead + "keys:\n  x: {setting: y, default: =z}\n",
        {"x has the value of z, which is no key"}},
       {kHead + "keys:\n  x: {setting: y, default: =x/z}\n",
