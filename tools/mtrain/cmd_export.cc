@@ -206,7 +206,7 @@ void add_export_command(CLI::App& app, Cli& cli) {
       "Examples:\n"
       "  mtrain export runs/sft models/sft --dtype bf16\n"
       "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB\n"
-      "  mtrain export runs/sft sft.gguf --dtype q8_0");
+      "  mtrain export runs/sft models/sft.gguf --dtype q8_0");
   command->callback([&cli, options, command] {
     check_kind(*options, command->count("--shard-size") > 0);
     export_run(cli, *options);

@@ -131,7 +131,8 @@ TEST_CASE("without attention scores, a token's operations are six for each weigh
     const std::string name = entry.path().stem().string();
     CAPTURE(name);
     const Recipe read = recipe(name);
-    if (lacks_model(read)) continue;
+    // In a T5, a token of the encoder and one of the decoder meet different weights.
+    if (lacks_model(read) || read.settings.model.type == "t5") continue;
     const BuiltModel model(read, plugins());
     CHECK(model.flops(0) == doctest::Approx(6 * products_of(model, read)).epsilon(1e-6));
     CHECK(model.flops(4096) > model.flops(0));

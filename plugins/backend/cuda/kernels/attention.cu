@@ -97,7 +97,8 @@ __device__ void finish(const AttentionArgs& a, int64_t row, int64_t head, const 
 /// Keys are processed kThreads at a time: each thread scores one key, then each thread accumulates
 /// its own elements of the output.
 template <class T>
-__global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const AttentionSpan* spans) {
+__global__ void __launch_bounds__(kThreads, 8)
+    forward(AttentionArgs a, const AttentionSpan* spans) {
   extern __shared__ float shared[];
   __shared__ Pair warps[kWarp + 1];
   __shared__ float weights[kThreads];
