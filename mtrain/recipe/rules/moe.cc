@@ -84,7 +84,7 @@ constexpr Rule kRules[] = {
      "a router in bf16 cannot be combined with mixed_precision.dtype=fp16",
      "values of fp16 can be too small for bf16's few bits of precision, and their gradients are "
      "scaled for fp16",
-     "model.moe.router.dtype=fp32; mixed_precision.dtype=bf16"},
+     "model.moe.router.dtype='fp32'; mixed_precision.dtype='bf16'"},
     {"capacity-balancing", "model.moe.capacity_factor", "model.moe.capacity_factor != null",
      "not 'sinkhorn' in model.moe.router.balancing", "a capacity cannot be combined with sinkhorn",
      "it already balances the tokens of all experts", "model.moe.router.balancing=['aux_loss']"},
