@@ -61,7 +61,8 @@ HfQuantization faulty(std::string what, std::string fix) {
 
 HfQuantization read_fp8(const nlohmann::json& object) {
   const auto format = object.find("fmt");
-  if (format != object.end() && *format != "e4m3" && !format->is_null())
+  if (format != object.end() && *format != "e4m3" && *format != "float8_e4m3fn" &&
+      !format->is_null())
     return faulty(cat("quantization_config.fmt is ", printable(format->dump(), 60),
                       "; FP8 weights are read as e4m3"),
                   kFetchAgain);

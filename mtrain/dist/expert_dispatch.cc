@@ -86,8 +86,9 @@ std::vector<int32_t> ExpertDispatch::experts_of_all(ExecutionContext& ctx,
   comm.all_gather(std::span<const int64_t>(&tokens, 1), std::span(counts));
   MT_USER_CHECK(std::all_of(counts.begin(), counts.end(), [&](int64_t n) { return n == tokens; }),
                 ErrorClass::config,
-                cat("ranks that share experts have different numbers of tokens, such as ", tokens,
-                    " and ", *std::max_element(counts.begin(), counts.end())),
+                cat("ranks that share experts have different numbers of tokens, from ",
+                    *std::min_element(counts.begin(), counts.end()), " to ",
+                    *std::max_element(counts.begin(), counts.end())),
                 "set model.moe.dispatcher=alltoall");
   all.resize(experts.size() * counts.size());
   if (all.empty()) return all;

@@ -15,7 +15,7 @@ void MtpSettings::bind(Fields& f) {
       .renamed_from({"mtp_num_layers", "num_nextn_predict_layers"});
   f("loss_coeff", loss_coeff,
     "coefficient of the multi-token prediction loss, the mean over the additional tokens")
-      .min(0)
+      .exclusive_min(0)
       .renamed_from({"mtp_loss_scaling_factor"});
   f("standalone", standalone, "place multi-token prediction in a separate pipeline stage")
       .needs("multi-token prediction in a pipeline stage of its own")

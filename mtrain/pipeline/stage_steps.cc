@@ -85,10 +85,14 @@ class ActionSteps {
     }
     add(StepKind::compute, part, true);
   }
-  /// The index of a block among the stage's blocks.
+  /// The index of a block among those that follow each other: the blocks of an encoder and those of
+  /// its decoder are computed again in groups of their own.
   int64_t number(size_t part) const {
-    return std::count_if(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(part),
-                         [](const ModelPart& p) { return p.block; });
+    size_t first = part;
+    while (first > 0 && parts_[first - 1].block &&
+           parts_[first - 1].auxiliary == parts_[part].auxiliary)
+      --first;
+    return static_cast<int64_t>(part - first);
   }
   bool recomputed(size_t part) const {
     if (!rules_.recompute || !parts_[part].block) return false;

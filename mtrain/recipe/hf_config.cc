@@ -304,12 +304,15 @@ class Reader {
     out_.refused.push_back(std::move(refusal));
   }
 
-  /// Our value for theirs.
-  static Node translated(const HfKey& rule, const Json& value, FieldType type) {
+  /// Our value for theirs, by the table of the key; null: the table lacks it.
+  static const Node* in_table(const HfKey& rule, const Json& value) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     for (const auto& [theirs, ours] : rule.values)
-      if (value.is_string() ? value.get<std::string>() == theirs.as_text()
-                            : value.dump() == theirs.as_text())
-        return ours;
+      if (text == theirs.as_text()) return &ours;
+    return nullptr;
+  }
+  static Node translated(const HfKey& rule, const Json& value, FieldType type) {
+    if (const Node* ours = in_table(rule, value)) return *ours;
     if (rule.plus != 0 && value.is_number_integer())
       return Node::integer(value.get<int64_t>() - rule.plus);
     return to_node(value, type);
@@ -324,6 +327,8 @@ class Reader {
 
   /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
   void set(const FieldSpec& field, const HfKey& rule, const Key& key, bool training) {
+    if (rule.closed && !in_table(rule, key.value()))
+      return refuse(key, "models of this family have no such value");
     Report none;
     const Node ours = translated(rule, key.value(), field.type);
     const auto value = read_value(ours, field, key.path, none);

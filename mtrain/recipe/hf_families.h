@@ -50,6 +50,7 @@ struct HfKey {
   /// setting: their value and ours, where they differ. If all of theirs are true or false, there
   /// are no others.
   std::vector<std::pair<Node, Node>> values;
+  bool closed = false;         // setting: there are no other values than these
   int64_t plus = 0;            // setting: theirs is ours plus this
   std::vector<Node> accepted;  // only
   std::string same_as;         // dropout: a key

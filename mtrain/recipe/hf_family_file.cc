@@ -295,6 +295,8 @@ class FamilyReader {
       read_values(key, value);
     else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
       key.plus = value.as_int();
+    else if (word == "closed" && rule == "setting")
+      key.closed = flag(value);
     else if (word == "each_block" && rule == "setting")
       key.each_block = scalar(value);
     else if (word == "omit" && setting)

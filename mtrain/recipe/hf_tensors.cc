@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -66,6 +67,13 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
 
 constexpr std::string_view kBlock = "layers.{i}", kFurther = "mtp.{i}";
 
+/// Whether the family's models may have blocks for multi-token prediction.
+bool has_further(const HfFamily& family) {
+  return std::any_of(family.tensors.begin(), family.tensors.end(), [](const HfTensorRule& rule) {
+    return rule.parameters[0].starts_with(kFurther);
+  });
+}
+
 class Expander {
  public:
   Expander(const HfFamily& family, const HfModel& model) : family_(family), model_(model) {}
@@ -127,9 +135,7 @@ class Expander {
 
   const HfFamily& family_;
   const HfModel& model_;
-  const bool has_further_ = std::any_of(
-      family_.tensors.begin(), family_.tensors.end(),
-      [](const HfTensorRule& rule) { return rule.parameters[0].starts_with(kFurther); });
+  const bool has_further_ = has_further(family_);
   std::vector<HfTensor> out_;
 };
 
@@ -254,6 +260,22 @@ std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& famil
 bool hf_unused(const HfFamily& family, std::string_view tensor) {
   return std::any_of(family.unused.begin(), family.unused.end(), [&](const auto& entry) {
     return fits_pattern(entry.first, tensor) || fits_pattern(without_root(entry.first), tensor);
+  });
+}
+
+bool hf_is_unbuilt_depth(const HfFamily& family, const HfModel& model, std::string_view tensor) {
+  constexpr std::string_view kTheirs = "model.layers.";
+  if (!has_further(family) || !tensor.starts_with(kTheirs)) return false;
+  int64_t block = -1;
+  const std::string_view number = tensor.substr(kTheirs.size());
+  const auto read = std::from_chars(number.data(), number.data() + number.size(), block);
+  return read.ec == std::errc() && block >= model.fact(Fact::layers) + model.fact(Fact::mtp_layers);
+}
+
+bool hf_is_buffer(const HfFamily& family, std::string_view tensor) {
+  return std::any_of(family.tensors.begin(), family.tensors.end(), [&](const HfTensorRule& rule) {
+    return rule.buffer &&
+           (fits_pattern(rule.tensor, tensor) || fits_pattern(without_root(rule.tensor), tensor));
   });
 }
 

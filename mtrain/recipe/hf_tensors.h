@@ -81,6 +81,11 @@ MT_API std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily
                                                                   const HfModel& model);
 /// Whether the family's files may contain this tensor although the model does not use it.
 MT_API bool hf_unused(const HfFamily& family, std::string_view tensor);
+/// Whether it is a tensor of a block for multi-token prediction that the model does not have.
+MT_API bool hf_is_unbuilt_depth(const HfFamily& family, const HfModel& model,
+                                std::string_view tensor);
+/// Whether it is a tensor of the family that is always fp32 (HfTensorRule::buffer).
+MT_API bool hf_is_buffer(const HfFamily& family, std::string_view tensor);
 /// A name without its first part: files differ in whether they have it ("model.",
 /// "transformer.").
 MT_API std::string_view without_root(std::string_view tensor);

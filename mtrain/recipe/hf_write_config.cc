@@ -227,7 +227,7 @@ std::string values_without(const HfFamily& family, const std::string& path,
       flags = flags && theirs.is(NodeKind::boolean);
       known.push_back(brief(ours));
     }
-    if (flags && std::find(known.begin(), known.end(), value) == known.end())
+    if ((flags || key.closed) && std::find(known.begin(), known.end(), value) == known.end())
       return join(known, " or ");
   }
   return "";

@@ -138,8 +138,10 @@ class Metadata {
     }
     if (type == "yarn") {
       size("rope.scaling.original_context_length", whole(rope, "original_max_position_embeddings"));
+      // llama.cpp multiplies this by 1 + 0.1 ln(factor), which attention_factor replaces.
+      const double usual = 1 + 0.1 * std::log(std::max(1.0, number(rope, "factor").value_or(1)));
       if (const auto factor = number(rope, "attention_factor"))
-        real("rope.scaling.attn_factor", *factor);
+        real("rope.scaling.attn_factor", *factor / usual);
       for (const auto& [theirs, ours] : {std::pair{"beta_fast", "rope.scaling.yarn_beta_fast"},
                                          {"beta_slow", "rope.scaling.yarn_beta_slow"}})
         if (const auto beta = number(rope, theirs)) real(ours, *beta);
@@ -201,6 +203,7 @@ class Plan {
  private:
   void add(size_t i) {
     const std::string& name = specs_[i].name;
+    if (name.ends_with(".rotary_emb.inv_freq")) return;  // follows from the metadata
     if (name == "model.embed_tokens.weight") return add(i, "token_embd.weight");
     if (name == "model.norm.weight") return add(i, "output_norm.weight");
     if (name == "lm_head.weight") return add(i, "output.weight");

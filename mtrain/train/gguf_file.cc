@@ -56,7 +56,12 @@ std::vector<std::byte> quantized(std::span<const float> values, const std::strin
   for (size_t at = 0; at < values.size(); at += kBlock, to += kBytes) {
     const std::span<const float> block = values.subspan(at, kBlock);
     float most = 0;
-    for (float x : block) most = std::max(most, std::fabs(x));
+    for (float x : block) {
+      MT_USER_CHECK(std::isfinite(x), ErrorClass::numeric,
+                    cat("tensor ", tensor, " has a value that is not finite"),
+                    "q8_0 cannot store it: write fp32 or bf16");
+      most = std::max(most, std::fabs(x));
+    }
     const float scale = most / 127.0f;
     const f16 stored = static_cast<f16>(scale);
     require_representable(to_float(stored), most, at, tensor);

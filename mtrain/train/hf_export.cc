@@ -246,7 +246,8 @@ class CheckpointTensors final : public HfTensorSource {
 /// The tensors of a folder, in another type.
 class FolderTensors final : public HfTensorSource {
  public:
-  FolderTensors(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes)
+  FolderTensors(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
+                const HfFamily* family = nullptr)
       : source_(source), most_(piece_elements(shard_bytes)) {
     for (const TensorInfo* t : source_.tensors()) {
       MT_USER_CHECK(t->dtype, ErrorClass::checkpoint,
@@ -254,7 +255,9 @@ class FolderTensors final : public HfTensorSource {
                         t->file_dtype, ", which cannot be converted"),
                     "use a folder whose tensors are fp32, bf16, fp16 or whole numbers");
       const DType own = *t->dtype;
-      specs_.push_back({t->name, is_floating(own) ? dtype.value_or(own) : own, t->shape});
+      const bool buffer = family && hf_is_buffer(*family, t->name);
+      const DType wanted = buffer && dtype ? DType::f32 : dtype.value_or(own);
+      specs_.push_back({t->name, is_floating(own) ? wanted : own, t->shape});
     }
   }
   const std::vector<TensorSpec>& specs() const override { return specs_; }
@@ -309,8 +312,8 @@ std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::opti
 }
 
 HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
-                              HfFolderWriter& out) {
-  FolderTensors tensors(source, dtype, shard_bytes);
+                              HfFolderWriter& out, const HfFamily* family) {
+  FolderTensors tensors(source, dtype, shard_bytes, family);
   return write(tensors, shard_bytes, out);
 }
 

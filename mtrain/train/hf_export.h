@@ -100,9 +100,10 @@ MT_API std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source,
                                                          uint64_t shard_bytes);
 
 /// Writes the weights of a folder in another type or in other shards. Without a type, each tensor
-/// keeps its own.
+/// keeps its own; with one, buffers of `family` (null: unknown) are written as fp32.
 MT_API HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype,
-                                     uint64_t shard_bytes, HfFolderWriter& out);
+                                     uint64_t shard_bytes, HfFolderWriter& out,
+                                     const HfFamily* family = nullptr);
 
 /// Moves the exports DIR/step-N of these steps into one new folder DIR/set-aside-K, because the
 /// checkpoints from which they were written no longer count. Returns their new paths; empty if

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "mtrain/base/log.h"
 #include "mtrain/checkpoint/hf_weights.h"
 
 namespace mtrain {
@@ -21,6 +22,7 @@ class Importer {
   Importer(const HfDir& source, const HfFamily& family, const HfModel& model, ParamList& parameters)
       : source_(source),
         family_(family),
+        model_(model),
         parameters_(parameters),
         heads_(model.heads()),
         entries_(hf_tensors(family, model)),
@@ -37,9 +39,18 @@ class Importer {
     for (const auto& p : parameters_.all())
       if (!placed.contains(p.name))
         fault(cat(p.name, " ", p.global, " is in no tensor of the family ", family_.model_type));
-    for (const auto* t : source_.tensors())
-      if (!used_.contains(t->name) && !hf_unused(family_, t->name))
+    size_t unbuilt = 0;
+    for (const auto* t : source_.tensors()) {
+      if (used_.contains(t->name) || hf_unused(family_, t->name)) continue;
+      if (hf_is_unbuilt_depth(family_, model_, t->name))
+        ++unbuilt;
+      else
         fault(cat("tensor ", t->name, " ", t->shape, " matches no parameter"));
+    }
+    if (unbuilt > 0)
+      log_info(source_.path().string(), ": ", unbuilt,
+               " tensors of multi-token prediction are not read; model.mtp.layers says how many of "
+               "its blocks the model has");
     if (faults_.empty()) return;
     size_t total = faults_.size();
     if (total > kMaxFaults) {
@@ -121,7 +132,7 @@ class Importer {
           cat(source_.path().string(), ": tensor ", pair.copy->name, " differs from ",
               pair.original->name, " at element ", begin + (at - copy.begin()), " (", *at, " and ",
               *other, "), and this model has one parameter for both"),
-          pair.copy->shape.rank() == 2
+          pair.copy->name.ends_with("lm_head.weight")
               ? "if the head has its own matrix, set tie_word_embeddings to false in config.json; "
                 "if it was left over from another model, remove it from the file"
               : "export the folder again, without this tensor or with an equal one");
@@ -225,6 +236,7 @@ class Importer {
 
   const HfWeights source_;
   const HfFamily& family_;
+  const HfModel& model_;
   ParamList& parameters_;
   const HeadLayout heads_;
   const std::vector<HfTensor> entries_;

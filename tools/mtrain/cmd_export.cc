@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "model_source.h"
@@ -131,7 +132,11 @@ void convert(const Cli& cli, const ExportOptions& options) {
   const std::optional<DType> dtype = dtype_of(options);
   const std::string origin = (source.path() / "config.json").string();
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
-  const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out);
+  const HfFamilies families = HfFamilies::read(plugin_host(cli).folders());
+  const auto parsed = nlohmann::json::parse(config, nullptr, false);
+  const std::string type = parsed.is_object() ? parsed.value("model_type", "") : "";
+  const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out,
+                                             type.empty() ? nullptr : families.find(type, ""));
   const bool quantized = quantization.method != HfQuantization::Method::none;
   out.text("config.json", dtype || quantized
                               ? hf_config_with_dtype(config, origin, dtype.value_or(DType::bf16))
