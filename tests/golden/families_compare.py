@@ -230,9 +230,10 @@ def reference(family, model, batch, folder):
     named = {"gradients": gradients, "parameters": trained, "firm": firm}
     if "documents" in batch:
         named["packed_gradients"] = packed
-    constant = {n for n, _ in model.named_buffers()}
+    # By the last word: a file may have the module that holds a buffer under another name.
+    constant = {n.rsplit(".", 1)[-1] for n, _ in model.named_buffers()}
     for what, tensors in named.items():
-        out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if n not in constant}
+        out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if n.rsplit(".", 1)[-1] not in constant}
     return {"rows": first, "steps": steps, **out}
 
 
