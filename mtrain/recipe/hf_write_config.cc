@@ -132,11 +132,11 @@ class Writer {
     if (key.each_block) return each_block(value, *key.each_block);
     Json json = setting_json(model_, key.setting);
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
-    return json == 0 ? of_zero(key) : json;
+    return json == 0 ? of_zero(key, std::move(json)) : json;
   }
 
-  /// What is written for a setting of 0.
-  std::optional<Json> of_zero(const HfKey& key) const {
+  /// What is written for a setting that is 0, or 0.0.
+  std::optional<Json> of_zero(const HfKey& key, Json zero) const {
     if (key.zero_omitted) return std::nullopt;
     if (key.zero_null) return Json(nullptr);
     if (!key.zero_setting.empty()) return setting_json(model_, key.zero_setting);
@@ -145,7 +145,7 @@ class Writer {
         return value_of(*other);
     const Node number = hf_meaning_of_zero(
         family_, key.setting, [&](const std::string& path) { return model_.value(path); });
-    return number.is_null() ? Json(0) : to_json(number);
+    return number.is_null() ? zero : to_json(number);
   }
 
   /// A pattern of blocks as a list of all blocks.

@@ -82,6 +82,10 @@ void check_round_trip(const mtrain::HfFamily& family) {
     return;
   const nlohmann::json config = config_of(scratch / "out");
   CHECK(config.at("model_type") == family.model_type);
+  // Programs that check types want 0.0 for a number.
+  if (config.contains("attention_dropout")) CHECK(config.at("attention_dropout").is_number_float());
+  if (config.contains("router_aux_loss_coef"))
+    CHECK(config.at("router_aux_loss_coef").is_number_float());
   for (const char* size : {"hidden_size", "n_embd"})
     if (config.contains(size)) CHECK(config.at(size) == 48);
   if (!done(scratch, "import out again -q tokenizer=byte") ||
