@@ -214,6 +214,10 @@ def read_folder(folder):
     return out
 
 
+def last_words(names):
+    return {name.rsplit(".", 1)[-1] for name in names}
+
+
 def reference(family, model, batch, folder):
     """What transformers computes, under the names of its files; the folder gets the model before training."""
     common.save_hf(model, folder)
@@ -231,9 +235,10 @@ def reference(family, model, batch, folder):
     if "documents" in batch:
         named["packed_gradients"] = packed
     # By the last word: a file may have the module that holds a buffer under another name.
-    constant = {n.rsplit(".", 1)[-1] for n, _ in model.named_buffers()}
+    stored = model.state_dict().keys() - dict(model.named_parameters()).keys()
+    constant = last_words(stored) - last_words(parameters_of(model))
     for what, tensors in named.items():
-        out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if n.rsplit(".", 1)[-1] not in constant}
+        out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if not last_words([n]) & constant}
     return {"rows": first, "steps": steps, **out}
 
 
