@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/data/sample_draws.h"
 
 namespace mtrain {
@@ -116,6 +117,22 @@ void SpanCorruption::apply(uint64_t sample, std::span<const int32_t> text,
   }
   if (config_.shares.closing_sentinel) out.push_back(config_.sentinels[spans]);
   out.push_back(config_.end);
+}
+
+std::vector<int32_t> corrupted_ids(const SampleSource& text, const SpanCorruption& corruption,
+                                   int64_t index, const std::string& what) {
+  const auto length = static_cast<size_t>(corruption.tokens());
+  std::vector<int32_t> places(3 * length), ids;
+  const std::span<int32_t> all(places);
+  Sample sample{all.first(length), all.subspan(length, length), all.last(length), {}};
+  text.get(index, sample);
+  try {
+    corruption.apply(static_cast<uint64_t>(index), sample.tokens, ids);
+  } catch (const Error& error) {
+    throw Error(error.error_class(), cat(what, ", sample ", index, ": ", error.message()),
+                error.hint());
+  }
+  return ids;
 }
 
 }  // namespace mtrain

@@ -5,10 +5,12 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "mtrain/base/export.h"
+#include "mtrain/data/dataset.h"
 
 namespace mtrain {
 
@@ -63,5 +65,11 @@ class MT_API SpanCorruption {
   SpanLengths lengths_;
   uint64_t seed_, stream_;
 };
+
+/// Reads text `index` of `text` and gives its ids without the removed spans, followed by the spans.
+/// `what`: the data's name, for errors. Throws Error.
+MT_API std::vector<int32_t> corrupted_ids(const SampleSource& text,
+                                          const SpanCorruption& corruption, int64_t index,
+                                          const std::string& what);
 
 }  // namespace mtrain

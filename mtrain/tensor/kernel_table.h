@@ -160,8 +160,8 @@ struct AttentionBackwardArgs {
                           // `add` is ignored
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
-  bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q, k and v must
-                     // be in exactly one span
+  bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q must be in
+                     // exactly one span; rows of k and v that are in none are left as they are
   float* d_bias = nullptr;  // [heads, distances] of the bias, added to; may be null
 };
 /// d_sinks[h] -= Σ_t exp(sinks[h] - lse[h,t]) <o[t,h], d_o[t,h]>: the gradient of the sinks of

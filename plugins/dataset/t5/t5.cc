@@ -44,17 +44,7 @@ class SpanSource final : public SampleSource {
   std::string order() const override { return text_->order(); }
 
   void get(int64_t index, Sample& out) const override {
-    const auto length = static_cast<size_t>(corruption_.tokens());
-    std::vector<int32_t> places(3 * length), ids;
-    const std::span<int32_t> all(places);
-    Sample text{all.first(length), all.subspan(length, length), all.last(length), {}};
-    text_->get(index, text);
-    try {
-      corruption_.apply(static_cast<uint64_t>(index), text.tokens, ids);
-    } catch (const Error& error) {
-      throw Error(error.error_class(), cat(what_, ", sample ", index, ": ", error.message()),
-                  error.hint());
-    }
+    const std::vector<int32_t> ids = corrupted_ids(*text_, corruption_, index, what_);
     lay(ids, out);
   }
 
