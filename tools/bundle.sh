@@ -114,7 +114,7 @@ pack_data() {
   fi
   if ((tests)); then
     mkdir -p "$to/tests/golden"
-    for model in "$root"/tests/golden/*_tiny; do cp -r "$model" "$to/tests/golden/"; done
+    for folder in "$root"/tests/golden/*/; do cp -r "${folder%/}" "$to/tests/golden/"; done
     cp "$root"/tools/gpu_check.sh "$to/"
     mkdir -p "$to/tools"
     cp -r "$root/tools/gpu_check" "$to/tools/"

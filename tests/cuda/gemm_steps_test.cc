@@ -7,8 +7,12 @@ using namespace mtrain;
 using cuda::plan_steps;
 
 namespace {
+alignas(16) const float kRow[32] = {};
+alignas(16) float result[64 * 32];
+
 GemmArgs product(DType dtype, DType c_dtype) {
-  return {.m = 64,
+  return {.c = result,
+          .m = 64,
           .n = 32,
           .k = 16,
           .lda = 16,
@@ -17,7 +21,6 @@ GemmArgs product(DType dtype, DType c_dtype) {
           .dtype = dtype,
           .c_dtype = c_dtype};
 }
-const float kRow[32] = {};
 }  // namespace
 
 TEST_CASE("what the library's epilogue takes is not done again, and nothing is rounded twice") {
@@ -31,12 +34,26 @@ TEST_CASE("what the library's epilogue takes is not done again, and nothing is r
   auto both = plan_steps(g);
   CHECK((both.library && both.fused_bias && both.fused_addend));
 
-  g.bias_dtype = DType::f32;  // the library wants the result's type; with an addend behind it two
-                              // passes would round twice
+  g.bias_dtype = DType::f32;  // the library wants the result's type: in float memory, rounded once
+  auto in_float = plan_steps(g);
+  CHECK((in_float.library && in_float.widened && !in_float.fused_bias && !in_float.fused_addend));
+  g.batch = 2;
   CHECK_FALSE(plan_steps(g).library);
-  g.addend = nullptr;
-  auto second_pass = plan_steps(g);
-  CHECK((second_pass.library && !second_pass.fused_bias));
+}
+
+TEST_CASE("a bias or a row that the epilogue does not read or write in vectors is added in float") {
+  GemmArgs g = product(DType::bf16, DType::bf16);
+  g.bias = kRow + 1, g.bias_dtype = DType::bf16;
+  CHECK((plan_steps(g).widened && !plan_steps(g).fused_bias));
+  g.bias = kRow;
+  CHECK(plan_steps(g).fused_bias);
+  g.n = g.ldc = 31;
+  CHECK((plan_steps(g).widened && !plan_steps(g).fused_bias));
+  g.bias = nullptr;
+  CHECK_FALSE(plan_steps(g).widened);
+  g = product(DType::f32, DType::f32);
+  g.bias = kRow, g.n = g.ldc = 31;
+  CHECK(plan_steps(g).fused_bias);
 }
 
 TEST_CASE("main gradients take float sums of 16-bit products directly") {

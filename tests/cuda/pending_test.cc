@@ -24,10 +24,13 @@ struct Fixture {
       4,
       3,
       7};
-  float memory[8] = {};
+  float memory[64] = {};
+  /// Of the next 8 numbers of `memory`.
   AdamWArgs update(void* value = nullptr, DType dtype = DType::bf16) {
-    return {.param = memory, .value = value, .count = 8, .value_dtype = dtype};
+    float* param = memory + 8 * (next++ % 8);
+    return {.param = param, .value = value, .count = 8, .value_dtype = dtype};
   }
+  int next = 0;
 };
 
 }  // namespace
@@ -41,6 +44,19 @@ TEST_CASE(
   lab.work.flush();
   lab.work.flush();
   CHECK(lab.launched == std::vector<std::string>{"u4", "u2"});
+}
+
+TEST_CASE("two updates of the same memory are two launches, in order") {
+  Fixture lab;
+  AdamWArgs first = lab.update();
+  AdamWArgs overlapping = first;
+  overlapping.param += 7;
+  lab.work.add(first);
+  lab.work.add(lab.update());
+  lab.work.add(first);
+  lab.work.add(overlapping);
+  lab.work.flush();
+  CHECK(lab.launched == std::vector<std::string>{"u2", "u1", "u1"});
 }
 
 TEST_CASE("tensors of another compute dtype, and norms, keep the order of calls") {

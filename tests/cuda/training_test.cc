@@ -96,7 +96,8 @@ TEST_CASE("ranks that share the GPU give one CPU rank's losses in every layout")
   std::vector<double> cpu = losses("cpu", "fp32");
   for (std::vector<std::string> layout : std::vector<std::vector<std::string>>{
            {"dist.nproc=2", "ddp.overlap_grad_reduce=true"},
-           {"dist.nproc=2", "dist.zero=3", "ddp.overlap_param_gather=true"},
+           {"dist.nproc=2", "dist.zero=3", "ddp.overlap_grad_reduce=true",
+            "ddp.overlap_param_gather=true"},
            {"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1"},
            {"dist.nproc=2", "dist.tp=2", "dist.sp=true"},
            {"dist.nproc=4", "dist.tp=4"},

@@ -83,7 +83,12 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
   if (!text)
     throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", options.config));
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  family_ = *families.find(nlohmann::json::parse(*text).at("model_type").get<std::string>(), "");
+  std::string model_type = nlohmann::json::parse(*text).at("model_type").get<std::string>();
+  const HfFamily* family = families.find(model_type, "");
+  if (!family)
+    throw Error(ErrorClass::config,
+                cat(folder.string(), ": no family describes the model type '", model_type, "'"));
+  family_ = *family;
   Built built = read_settings(*text, options, family_, families, plugins);
   if (options.seq_length) built.max_positions = options.seq_length;
   decoder_ = options.decoder;

@@ -166,7 +166,7 @@ void* CudaStream::operands(size_t bytes) {
   return grown(operands_, std::max<size_t>(bytes, 1), "operands of products");
 }
 float* CudaStream::scalars() {
-  return static_cast<float*>(grown(scalars_, 2 * sizeof(float), "scalars of products"));
+  return static_cast<float*>(grown(scalars_, 12 * sizeof(float), "scalars of products"));
 }
 
 void CudaStream::upload(void* to, const void* from, size_t bytes) {

@@ -69,7 +69,8 @@ class CudaStream final : public Stream {
   void* scratch(size_t bytes);
   /// Memory like scratch(), for operands that are made for one product.
   void* operands(size_t bytes);
-  /// Two floats on the device, valid for the next call on the main stream.
+  /// 12 floats on the device, valid for the next call on the main stream: alpha and beta of a
+  /// product, and from numbers 4 and 8 on scales of its operands.
   float* scalars();
   /// Whether products of fp32 may round their operands to TF32.
   bool tf32() const { return backend_.tf32(); }

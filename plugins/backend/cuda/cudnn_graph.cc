@@ -60,8 +60,9 @@ GraphTensor GraphBuilder::scalar(int64_t uid) {
 }
 
 GraphTensor GraphBuilder::virtual_tensor(const Dims& dims, cudnnDataType_t type,
-                                         const Dims* strides) {
+                                         const Dims* strides, const GraphTensor* ragged) {
   Descriptor d = plain_tensor(next_uid_++, dims, strides ? *strides : packed(dims), type);
+  if (ragged) d.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, ragged->node);
   d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
   d.finish("virtual tensor");
   kept_.push_back(std::move(d));
@@ -163,8 +164,12 @@ GraphTensor GraphBuilder::reduce(cudnnReduceTensorOp_t mode, const GraphTensor& 
 
 GraphTensor GraphBuilder::transposed(const GraphTensor& x, cudnnDataType_t type) {
   const Dims& d = x.dims;
-  Dims dims{d[0], d[1], d[3], d[2]}, strides{d[1] * d[2] * d[3], d[2] * d[3], 1, d[3]};
-  GraphTensor y = virtual_tensor(dims, type, &strides);
+  return transposed(x, type, {d[1] * d[2] * d[3], d[2] * d[3], 1, d[3]}, nullptr);
+}
+GraphTensor GraphBuilder::transposed(const GraphTensor& x, cudnnDataType_t type,
+                                     const Dims& strides, const GraphTensor* ragged) {
+  const Dims& d = x.dims;
+  GraphTensor y = virtual_tensor({d[0], d[1], d[3], d[2]}, type, &strides, ragged);
   Descriptor op(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
   op.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.node)
       .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.node)

@@ -84,15 +84,20 @@ class GraphBuilder {
   GraphTensor reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const Dims& dims,
                      cudnnDataType_t type);
   void reduce_to(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
-  /// Swaps the last two dimensions.
+  /// Swaps the last two dimensions of a virtual tensor, whose elements are adjacent.
   GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type);
+  /// The same view with `strides`, the memory's own, of a tensor in memory. The kernel reads the
+  /// memory by them. `ragged`: as of the tensor.
+  GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type, const Dims& strides,
+                         const GraphTensor* ragged);
 
   /// The graph of all operations so far. `handle` may be null if there is no device.
   Descriptor finish(cudnnHandle_t handle);
   size_t operations() const { return operations_.size(); }
 
  private:
-  GraphTensor virtual_tensor(const Dims& dims, cudnnDataType_t type, const Dims* strides = nullptr);
+  GraphTensor virtual_tensor(const Dims& dims, cudnnDataType_t type, const Dims* strides = nullptr,
+                             const GraphTensor* ragged = nullptr);
   void point(cudnnPointwiseMode_t mode, cudnnDataType_t precision, const GraphTensor& x,
              const GraphTensor* b, const GraphTensor* t, const GraphTensor& y, int64_t axis = -1);
   std::vector<Descriptor> kept_;

@@ -4,26 +4,50 @@
 #include "cuda_stream.h"
 #include "gemm_plan.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 
 namespace mtrain::cuda {
 
+namespace {
+
+/// The epilogue reads a bias from multiples of 16 bytes only. If rows of a 16-bit result are not
+/// such multiples, it rounds the product before it adds the bias, as seen with CUDA 13.0 on H200.
+bool fits_epilogue(const GemmArgs& g) {
+  if (g.bias_dtype != g.c_dtype || alignment(g.bias) < 16) return false;
+  return g.c_dtype == DType::f32 || (g.ldc % 8 == 0 && alignment(g.c) >= 16);
+}
+
+}  // namespace
+
 GemmSteps plan_steps(const GemmArgs& g) {
-  GemmSteps steps;
-  steps.library = g.k > 0;
+  if (g.k <= 0) return {.library = false};
   // The library's output has the type of its inputs, or float.
-  steps.widened = steps.library && g.c_dtype != g.dtype && g.c_dtype != DType::f32;
+  bool other_type = g.c_dtype != g.dtype && g.c_dtype != DType::f32;
+  GemmSteps steps;
+  steps.fused_bias = g.bias && !other_type && fits_epilogue(g);
+  steps.widened = other_type || (g.bias && !steps.fused_bias);
   // An addend is passed as C; the library rounds once, after bias and addend.
-  steps.fused_addend = steps.library && g.addend && !steps.widened;
-  steps.fused_bias = steps.library && g.bias && !steps.widened && g.bias_dtype == g.c_dtype;
-  // A bias of another type needs a second pass and would be rounded twice with an addend: the plain
-  // kernel does both at once.
-  if (g.bias && !steps.fused_bias && (g.addend || g.batch > 1 || g.ldc != g.n || g.beta != 0))
-    steps = {.library = false};
-  if (steps.widened && (g.addend || g.bias || g.batch > 1)) steps = {.library = false};
+  steps.fused_addend = g.addend && !steps.widened;
+  bool packed = g.batch == 1 && g.ldc == g.n && (g.beta == 0 || g.beta == 1);
+  if (steps.widened && !packed) return {.library = false};
   return steps;
 }
 
-void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call) {
+namespace {
+
+std::string describe(const GemmArgs& g, const GemmCall& call) {
+  return cat("[", g.m, ", ", g.k, "] x [", g.k, ", ", g.n, "]",
+             g.batch > 1 ? cat(", batch ", g.batch) : "", ", ", name(g.dtype), " to ",
+             name(g.c_dtype), g.transpose_a ? ", A transposed" : "",
+             g.transpose_b ? ", B transposed" : "", g.bias ? ", bias" : "",
+             call.beta != 0 ? ", added to C" : "", "; row strides ", g.lda, ", ", g.ldb, ", ",
+             g.ldc, "; addresses of A, B, C are multiples of ", alignment(g.a), ", ",
+             alignment(g.b), ", ", alignment(call.c), " bytes");
+}
+
+}  // namespace
+
+bool multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call) {
   const GemmArgs& g = call.args;
   const float *alpha = &g.alpha, *beta = &call.beta;
   if (call.device_scalars) {
@@ -33,13 +57,24 @@ void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call) {
   }
   size_t memory = plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0;
   auto [where, workspace] = stream.place_of(g, call.whole, memory);
-  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(stream.gemm().handle()), plan.desc, alpha,
-                         g.b, plan.b, g.a, plan.a, beta, call.read, plan.c, call.c, plan.c,
-                         &plan.choice.algo, workspace, plan.choice.workspaceSize, where));
+  cublasStatus_t status =
+      cublasLtMatmul(static_cast<cublasLtHandle_t>(stream.gemm().handle()), plan.desc, alpha, g.b,
+                     plan.b, g.a, plan.a, beta, call.read, plan.c, call.c, plan.c,
+                     &plan.choice.algo, workspace, plan.choice.workspaceSize, where);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+    check_blas(status, "cublasLtMatmul");
+    return true;
+  }
+  plan.usable = false;  // nothing was launched
+  log_warn("cuBLASLt proposed an algorithm for a product and refuses to run it (",
+           cublasLtGetStatusString(status), "): ", describe(g, call),
+           "; slower kernels of mtrain compute products of this shape");
+  return false;
 }
 
 namespace {
 
+/// Of one product that the library computes, into `c`. Returns false if it cannot.
 bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t ldc, float beta,
          const GemmSteps& steps) {
   const void* read = steps.fused_addend ? g.addend : c;
@@ -70,14 +105,47 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
   if (!plan.usable) return false;
   if (steps.fused_bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   // A second pass over the result runs on the main stream, where scalars are computed, too.
-  bool whole = !steps.widened && (!g.bias || steps.fused_bias) && !key.device_scalars;
-  multiply(stream, plan,
-           {.args = g,
-            .beta = beta,
-            .device_scalars = key.device_scalars,
-            .whole = whole,
-            .read = read,
-            .c = c});
+  return multiply(stream, plan,
+                  {.args = g,
+                   .beta = beta,
+                   .device_scalars = key.device_scalars,
+                   .whole = !steps.widened && !key.device_scalars,
+                   .read = read,
+                   .c = c});
+}
+
+/// The product in float, then bias and addend, rounded once.
+bool run_widened(CudaStream& stream, const GemmArgs& g, const GemmSteps& steps) {
+  int64_t count = g.m * g.n;
+  void* wide = stream.scratch(sizeof(float) * static_cast<size_t>(count));
+  if (g.addend)
+    check(cast(stream.launch(), {.src = g.addend,
+                                 .dst = wide,
+                                 .count = count,
+                                 .scale = 1,
+                                 .accumulate = false,
+                                 .src_dtype = g.c_dtype,
+                                 .dst_dtype = DType::f32}),
+          "cast");
+  if (!run(stream, g, wide, DType::f32, g.n, g.addend ? 1.0f : 0.0f, steps)) return false;
+  if (g.bias)
+    check(add(stream.launch(), {.a = wide,
+                                .b = nullptr,
+                                .y = wide,
+                                .count = count,
+                                .dtype = DType::f32,
+                                .row = g.bias,
+                                .cols = g.n,
+                                .row_dtype = g.bias_dtype}),
+          "add");
+  check(cast(stream.launch(), {.src = wide,
+                               .dst = g.c,
+                               .count = count,
+                               .scale = 1,
+                               .accumulate = g.beta == 1,
+                               .src_dtype = DType::f32,
+                               .dst_dtype = g.c_dtype}),
+        "cast");
   return true;
 }
 
@@ -86,33 +154,9 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
 void gemm(CudaStream& stream, const GemmArgs& g) {
   if (g.m <= 0 || g.n <= 0 || g.batch <= 0) return;
   GemmSteps steps = plan_steps(g);
-  bool done = false;
-  if (steps.library && steps.widened) {
-    void* wide = stream.scratch(sizeof(float) * static_cast<size_t>(g.m * g.n));
-    done = g.ldc == g.n && run(stream, g, wide, DType::f32, g.n, 0, steps) &&
-           (g.beta == 0 || g.beta == 1);
-    if (done)
-      check(cast(stream.launch(), {.src = wide,
-                                   .dst = g.c,
-                                   .count = g.m * g.n,
-                                   .scale = 1,
-                                   .accumulate = g.beta == 1,
-                                   .src_dtype = DType::f32,
-                                   .dst_dtype = g.c_dtype}),
-            "cast");
-  } else if (steps.library) {
-    done = run(stream, g, g.c, g.c_dtype, g.ldc, g.beta, steps);
-    if (done && g.bias && !steps.fused_bias)
-      check(add(stream.launch(), {.a = g.c,
-                                  .b = nullptr,
-                                  .y = g.c,
-                                  .count = g.m * g.n,
-                                  .dtype = g.c_dtype,
-                                  .row = g.bias,
-                                  .cols = g.n,
-                                  .row_dtype = g.bias_dtype}),
-            "add");
-  }
+  bool done =
+      steps.library && (steps.widened ? run_widened(stream, g, steps)
+                                      : run(stream, g, g.c, g.c_dtype, g.ldc, g.beta, steps));
   if (!done) check(plain_gemm(stream.launch(), g), "plain_gemm");
 }
 

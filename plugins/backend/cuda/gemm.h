@@ -66,7 +66,7 @@ class GemmPlans {
 /// are fused. A pure function.
 struct GemmSteps {
   bool library = true;        // false: plain_gemm, which supports everything
-  bool widened = false;       // computed into float scratch memory, then cast
+  bool widened = false;       // computed into float scratch memory; bias and addend follow there
   bool fused_bias = false;    // in the library's epilogue
   bool fused_addend = false;  // as the library's C
 };

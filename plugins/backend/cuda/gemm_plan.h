@@ -44,7 +44,9 @@ struct GemmCall {
   const void* read = nullptr;   // the matrix that beta scales
   void* c = nullptr;
 };
-void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call);
+/// Returns false, with a warning, and marks the plan as unusable if the library refuses to run the
+/// algorithm that it proposed.
+[[nodiscard]] bool multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call);
 
 /// The largest power of two, at most 256, that divides an address.
 int alignment(const void* data);

@@ -1,5 +1,6 @@
 #include "pending.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace mtrain::cuda {
@@ -14,7 +15,11 @@ void PendingWork::add(const AdamWArgs& args) {
   if (!norms_.empty()) flush_norms();  // norms may read what the update changes
   bool alike = updates_.empty() || ((updates_[0].value == nullptr) == (args.value == nullptr) &&
                                     (!args.value || updates_[0].value_dtype == args.value_dtype));
-  if (!alike) flush_updates();
+  // Updates of one launch run concurrently: a second update of the same memory is the next launch.
+  bool again = std::any_of(updates_.begin(), updates_.end(), [&](const AdamWArgs& u) {
+    return args.param < u.param + u.count && u.param < args.param + args.count;
+  });
+  if (!alike || again) flush_updates();
   updates_.push_back(args);
   if (updates_.size() == adamw_batch_) flush_updates();
 }

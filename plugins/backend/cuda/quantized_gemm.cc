@@ -49,29 +49,38 @@ bool ragged(const QuantLayout& layout) {
   return layout.scale == QuantScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
 }
 
+/// The library reads the scale of a whole tensor from multiples of 16 bytes only. `slot`: 0 or 1.
+const void* aligned_scale(CudaStream& stream, const float* scale, int slot) {
+  if (!scale || alignment(scale) >= 16) return scale;
+  float* copy = stream.scalars() + 4 * (slot + 1);
+  MT_CUDA(cudaMemcpyAsync(copy, scale, sizeof(float), cudaMemcpyDeviceToDevice, stream.handle()));
+  return copy;
+}
+
 /// Runs on the matrix unit; returns false if the library does not support the product.
 bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
   const GemmArgs& g = args.product;
-  if ((g.bias && g.bias_dtype != g.c_dtype) || ragged(args.a) || ragged(args.b)) return false;
+  if ((g.bias && (g.bias_dtype != g.c_dtype || alignment(g.bias) < 16)) || ragged(args.a) ||
+      ragged(args.b))
+    return false;
   const void* read = g.addend ? g.addend : g.c;
   float beta = g.addend ? 1.0f : g.beta;
   GemmPlans::Key key = key_of(args, read);
   GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   bool tensor = args.a.scale == QuantScale::tensor;
-  const void *a_scales = tensor ? g.scale_a : args.a_scales,
-             *b_scales = tensor ? g.scale_b : args.b_scales;
+  const void *a_scales = tensor ? aligned_scale(stream, g.scale_a, 0) : args.a_scales,
+             *b_scales = tensor ? aligned_scale(stream, g.scale_b, 1) : args.b_scales;
   plan.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
   plan.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scales);
   if (g.bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  multiply(stream, plan,
-           {.args = g,
-            .beta = beta,
-            .device_scalars = key.device_scalars,
-            .whole = false,
-            .read = read,
-            .c = g.c});
-  return true;
+  return multiply(stream, plan,
+                  {.args = g,
+                   .beta = beta,
+                   .device_scalars = key.device_scalars,
+                   .whole = false,
+                   .read = read,
+                   .c = g.c});
 }
 
 /// Decodes the operands and multiplies them as bf16.

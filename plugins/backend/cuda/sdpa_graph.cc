@@ -25,6 +25,12 @@ class Sdpa {
     return b.tensor(uid, dims, {s.ragged ? dims[2] * row : entry, s.head_dim, row, 1}, io,
                     ragged ? &*ragged : nullptr);
   }
+  /// Keys, back from upright(): the head's elements are the last dimension, as in memory.
+  GraphTensor key_rows(const GraphTensor& k_upright) {
+    std::optional<GraphTensor> ragged = offsets(kKOffsets);
+    Dims strides{s.ragged ? s.keys * s.k_row : s.k_entry, s.head_dim, s.k_row, 1};
+    return b.transposed(k_upright, io, strides, ragged ? &*ragged : nullptr);
+  }
   /// Keys or values, transposed: tokens are the last dimension.
   GraphTensor upright(Uid uid, int64_t entry, int64_t row, Uid offsets_uid) {
     std::optional<GraphTensor> ragged = offsets(offsets_uid);
@@ -144,8 +150,8 @@ Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   GraphTensor scale = b.scalar(kScale);
   GraphTensor ds = b.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, g.io);
   to_keys(ds, q, kDk, shape.dk_entry, shape.dk_row, kDkOffsets);
-  GraphTensor k_rows = b.transposed(k, g.io);
-  b.matmul_to(ds, k_rows, g.input(kDq, g.q_dims, shape.dq_entry, shape.dq_row, kDqOffsets), by_key);
+  b.matmul_to(ds, g.key_rows(k), g.input(kDq, g.q_dims, shape.dq_entry, shape.dq_row, kDqOffsets),
+              by_key);
   return b.finish(handle);
 }
 
