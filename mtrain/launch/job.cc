@@ -63,7 +63,9 @@ std::unique_ptr<Communicator> make_world(const DistSection& dist, bool determini
       dist.nccl_algo.empty() && deterministic ? "Ring" : join(dist.nccl_algo, ",");
   if (!algorithms.empty()) ::setenv("NCCL_ALGO", algorithms.c_str(), 1);
   CommContext host = comm_context(dist, before_exit);
-  context.host = plugins.make<Communicator>(host_comm(), Node::map(), host);
+  context.host = dist.nproc == 1 && launched_ranks() <= 1
+                     ? make_self_communicator()
+                     : plugins.make<Communicator>(host_comm(), Node::map(), host);
   return plugins.make<Communicator>(*dist.comm, Node::map(), context);
 }
 

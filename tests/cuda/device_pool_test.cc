@@ -175,3 +175,38 @@ TEST_CASE("everything goes back to the driver in the end") {
   CHECK(device.used() == 0);
   CHECK(device.freed_events == device.events());
 }
+
+TEST_CASE("the blocks of a destroyed stream serve the others, without an event of it") {
+  FakeDevice device(size_t{1} << 30);
+  DevicePool pool(device);
+  void *kept = pool.take(3 * kMiB, kSide), *small_block = pool.take(4096, kSide),
+       *other = pool.take(3 * kMiB, kMain);
+  pool.give(pool.take(40 * kMiB, kSide), kSide);
+  pool.give(small_block, kMain);  // returns to kSide when kMain has run
+  auto before = pool.figures();
+  pool.retire(kSide);
+  device.waits.clear();
+  void* large = pool.take(40 * kMiB, kMain);
+  CHECK(pool.figures().driver_calls == before.driver_calls);
+  CHECK(pool.figures().crossings == before.crossings);
+  pool.give(kept, kMain);  // was taken for the destroyed stream
+  CHECK(pool.take(3 * kMiB, kMain) == kept);
+  CHECK(device.waits.empty());
+  for (void* data : {large, kept, other}) pool.give(data, kMain);
+  pool.retire(kMain);
+  pool.give(pool.take(512, nullptr), nullptr);
+  CHECK(pool.figures().in_use == 0);
+  CHECK(device.waits.empty());
+}
+
+TEST_CASE("a segment that two destroyed streams used is whole again") {
+  FakeDevice device(size_t{1} << 30);
+  DevicePool pool(device);
+  void *first = pool.take(8 * kMiB, kMain), *second = pool.take(8 * kMiB, kMain);
+  pool.give(first, kMain);
+  pool.retire(kMain);
+  pool.give(second, kSide);
+  pool.retire(kSide);
+  pool.trim();
+  CHECK(pool.figures().reserved == 0);
+}

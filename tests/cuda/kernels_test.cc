@@ -313,3 +313,62 @@ TEST_CASE("memory of a repeated step comes from the pool alone") {
   for (int i = 0; i < 100; ++i) step();
   CHECK(backend.figures().driver_calls == calls);
 }
+
+namespace {
+
+/// The gradients of heads that have a key head each, stored as q, k, v of one head after the other.
+Values attention_gradients(ExecutionContext& ctx, const Values& qkv, const Values& d_o,
+                           const std::vector<int32_t>& bounds, int64_t heads, int64_t width) {
+  int64_t tokens = bounds.back(), row = heads * 3 * width;
+  Tensor x = contract::make(ctx, qkv, {tokens, row}, DType::bf16),
+         dx = ctx.zeros({tokens, row}, DType::bf16),
+         o = ctx.empty({tokens, heads * width}, DType::bf16),
+         dy = contract::make(ctx, d_o, {tokens, heads * width}, DType::bf16),
+         lse = ctx.empty({tokens * heads}, DType::f32);
+  auto view = [&](const Tensor& t, int64_t part) {
+    return HeadsView{t.data<bf16>() + part * width, row, 3 * width};
+  };
+  AttentionArgs a{};
+  a.q = view(x, 0), a.k = view(x, 1), a.v = view(x, 2);
+  a.o = o.raw(), a.lse = lse.data<float>(), a.cu_seqlens = bounds.data();
+  a.sequences = static_cast<int64_t>(bounds.size()) - 1, a.tokens = tokens;
+  a.heads = a.groups = heads, a.head_dim = width, a.scale = 0.25f, a.causal = true;
+  a.dtype = DType::bf16;
+  ctx.kernels().attention(ctx.stream(), a);
+  AttentionBackwardArgs b{};
+  b.forward = a, b.d_o = dy.raw();
+  b.dq = view(dx, 0), b.dk = view(dx, 1), b.dv = view(dx, 2);
+  ctx.kernels().attention_backward(ctx.stream(), b);
+  return contract::values_of(dx);
+}
+
+/// Columns [begin, begin + count) of rows of `width`.
+Values columns_of(const Values& x, int64_t width, int64_t begin, int64_t count) {
+  Values out;
+  for (size_t row = 0; row < x.size(); row += static_cast<size_t>(width))
+    out.insert(out.end(), x.begin() + static_cast<std::ptrdiff_t>(row) + begin,
+               x.begin() + static_cast<std::ptrdiff_t>(row) + begin + count);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "attention's gradient of more heads than are computed at once has the bits of its parts") {
+  Pair2 on;
+  constexpr int64_t kTokens = 8192, kHeads = 48, kWidth = 16, kPart = 24;
+  for (const std::vector<int32_t>& bounds :
+       {std::vector<int32_t>{0, kTokens}, std::vector<int32_t>{0, 8000, kTokens}}) {
+    CAPTURE(bounds.size());
+    Values qkv = random_values(kTokens * kHeads * 3 * kWidth, "qkv"),
+           d_o = random_values(kTokens * kHeads * kWidth, "d_o");
+    Values all = attention_gradients(on.gpu, qkv, d_o, bounds, kHeads, kWidth);
+    for (int64_t first = 0; first < kHeads; first += kPart) {
+      auto part = [&](const Values& x, int64_t each) {
+        return columns_of(x, kHeads * each, first * each, kPart * each);
+      };
+      CHECK(part(all, 3 * kWidth) == attention_gradients(on.gpu, part(qkv, 3 * kWidth),
+                                                         part(d_o, kWidth), bounds, kPart, kWidth));
+    }
+  }
+}

@@ -170,6 +170,47 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
 }
 
 TEST_CASE(
+    "codes that only a product reads have the bits of those that are written elsewhere, too") {
+  Both on;
+  for (auto [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 32}, {3, 8}, {48, 96}, {130, 72}, {257, 1056}, {512, 40}})
+    for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2})
+      for (DType dtype : contract::kDTypes)
+        for (bool contract_rows : {false, true})
+          for (double outlier :
+               {1.0, 3e4, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+            INFO(rows << "x" << cols << " " << name(dtype) << " " << name(format) << ", outlier "
+                      << outlier << (contract_rows ? ", sum over rows" : ""));
+            Values values = random_values(rows * cols, "x");
+            // The sign of a NaN is not defined.
+            values[0] = std::isnan(outlier) ? outlier : -outlier, values[values.size() / 2] = 0,
+            values.back() = outlier;
+            auto packed = [&](ExecutionContext& ctx) {
+              Tensor x = contract::make(ctx, values, {rows, cols}, dtype),
+                     // Of earlier steps, as with delayed scaling: the outlier saturates.
+                  amax = contract::make(ctx, {2.5}, {1}, DType::f32),
+                     factor = ctx.zeros({1}, DType::f32);
+              QuantizeArgs a{.x = x.raw(),
+                             .values = nullptr,
+                             .codes = nullptr,
+                             .scales = nullptr,
+                             .amax = amax.data<float>(),
+                             .factor = factor.data<float>(),
+                             .rows = rows,
+                             .cols = cols,
+                             .format = format,
+                             .dtype = dtype,
+                             .contract_rows = contract_rows};
+              Tensor out = ctx.empty({layout_of(a).code_bytes()}, DType::u8);
+              a.packed = out.data<uint8_t>();
+              ctx.kernels().quantize(ctx.stream(), a);
+              return std::pair(bytes_of(ctx, out), bytes_of(ctx, factor));
+            };
+            CHECK(packed(on.cpu) == packed(on.gpu));
+          }
+}
+
+TEST_CASE(
     "what is not finite shows in the largest value, and a Hadamard transform has the CPU's "
     "bits") {
   Both on;

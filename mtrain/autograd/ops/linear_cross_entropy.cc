@@ -10,13 +10,14 @@
 namespace mtrain {
 namespace {
 
-/// Size of the logits of one chunk. Each further chunk reads and writes the whole gradient of w
-/// once more (for 50,000 x 768 floats: 0.4 % of a training step), so chunks are large.
-constexpr int64_t kPieceBytes = int64_t{128} << 20;
-
-int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
-  int64_t most = std::max<int64_t>(1, kPieceBytes / (vocab * static_cast<int64_t>(size_of(dtype))));
-  int64_t pieces = (rows + most - 1) / most;
+/// Rows of one chunk. Each further chunk reads and writes the whole gradient of w once more, which
+/// takes as long as the products of about 230 rows on an H200. Therefore the logits of a chunk take
+/// up to 16 times the memory of x, which is a few blocks' activations, within fixed limits.
+int64_t piece_rows(const Tensor& x, int64_t vocab) {
+  constexpr int64_t kLeast = int64_t{128} << 20, kMost = int64_t{1} << 30;
+  auto size = static_cast<int64_t>(size_of(x.dtype()));
+  int64_t rows = x.size(0), bytes = std::clamp(16 * x.numel() * size, kLeast, kMost),
+          most = std::max<int64_t>(1, bytes / (vocab * size)), pieces = (rows + most - 1) / most;
   return pieces <= 1 ? std::max<int64_t>(1, rows) : (rows + pieces - 1) / pieces;
 }
 
@@ -46,7 +47,7 @@ struct LinearCrossEntropy {
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),
-            piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
+            piece = piece_rows(x, std::max(vocab, vocabulary.largest));
     Tensor loss = ctx.empty({rows}, DType::f32), lse = ctx.empty({rows}, DType::f32);
     bool record = ctx.grad_enabled;
     auto gradient_of = [&](const Tensor& t) {

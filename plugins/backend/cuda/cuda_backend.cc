@@ -91,6 +91,7 @@ void CudaBackend::closed(CudaStream& stream) {
   std::lock_guard lock(mutex_);
   std::erase(streams_, &stream);
   recording_.remove(stream.recorder());
+  pool_.retire(stream.raw());
 }
 
 DevicePool::Figures CudaBackend::figures() const {

@@ -55,6 +55,7 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   size_t size = rounded(bytes);
   collect(false);
   Block* block = find_free(size, stream);
+  if (!block && stream) block = find_free(size, nullptr);
   if (!block) block = steal(size, stream);
   if (!block) block = new_segment(size, stream);
   if (!block) {  // waits for blocks of other streams, and frees unused segments
@@ -90,7 +91,7 @@ DevicePool::Block* DevicePool::find_free(size_t bytes, StreamHandle stream) {
 // a segment do not, since adjacent parts would belong to another stream.
 DevicePool::Block* DevicePool::steal(size_t bytes, StreamHandle stream) {
   for (auto& [owner, list] : free_) {
-    if (owner == stream) continue;
+    if (owner == stream || !owner) continue;
     for (Block* block : list) {
       if (block->bytes < bytes || block->bytes != segments_[block->segment] ||
           block->bytes != segment_size(bytes))
@@ -138,10 +139,20 @@ void DevicePool::give(void* data, StreamHandle stream) {
   MT_CHECK(found != blocks_.end() && !found->second->free, "freed memory is not from this pool");
   Block* block = found->second.get();
   figures_.in_use -= block->bytes;
+  if (!block->stream) block->stream = stream;
   if (stream == block->stream) return release(block);
   EventHandle e = event();
   api_.record(e, stream);
   waiting_.push_back({block, e});
+}
+
+void DevicePool::retire(StreamHandle stream) {
+  for (auto& [data, block] : blocks_)
+    if (!block->free && block->stream == stream) block->stream = nullptr;
+  FreeList list = std::exchange(free_[stream], {});
+  free_.erase(stream);
+  for (Block* block : list) block->stream = nullptr, block->free = false;
+  for (Block* block : list) release(block);
 }
 
 DevicePool::Block* DevicePool::join(Block* block, Block* next) {

@@ -1,8 +1,9 @@
 // DevicePool: device memory of one rank, allocated from the driver in large segments (cudaMalloc
 // waits for the whole device) and reused in stream order. A block that is freed on its own stream
 // is at once free for that stream, since later work on the stream runs later. Another stream gets
-// the block only after an event shows that the first stream has finished with it. For one thread at
-// a time; owns the segments, not the streams.
+// the block only after an event shows that the first stream has finished with it. Blocks without a
+// stream (a null handle) have no pending work, and every stream may take them. For one thread at a
+// time; owns the segments, not the streams.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -35,6 +36,9 @@ class DevicePool {
   /// Frees a block after the work that `stream` has been given so far. It may differ from the
   /// stream of take(): then the block returns to that stream after the work is complete.
   void give(void* data, StreamHandle stream);
+  /// Call it before a stream is destroyed, after its work is complete: its blocks no longer belong
+  /// to a stream.
+  void retire(StreamHandle stream);
   /// Returns unused segments to the driver.
   void trim();
 

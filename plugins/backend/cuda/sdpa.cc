@@ -85,11 +85,8 @@ class Bindings {
   std::vector<void*> data_;
 };
 
-const void* at(const HeadsView& view, int64_t row) {
-  return static_cast<const char*>(view.data) + 2 * row * view.row_stride;  // 16-bit elements
-}
 const void* at(const void* data, int64_t element) {
-  return static_cast<const char*>(data) + 2 * element;
+  return static_cast<const char*>(data) + 2 * element;  // 16-bit elements
 }
 
 /// Calls that the graphs cannot describe, or that the library is known to refuse, use the other
@@ -106,8 +103,18 @@ bool describable(const AttentionArgs& a) {
 struct Call {
   SdpaShape shape;
   int64_t begin = 0;            // its first token; ragged: 0
+  int64_t entry = 0;            // its first entry, if entries are computed in several parts
   std::vector<int32_t> tables;  // ragged: lengths, then the offsets, on the host
   int64_t entries_of_table = 0;
+  const int32_t* on_device = nullptr;  // the tables
+
+  /// The call's first element in a tensor. Ragged tensors have it in their offsets.
+  int64_t first(int64_t row_stride, int64_t entry_stride) const {
+    return shape.ragged ? 0 : begin * row_stride + entry * entry_stride;
+  }
+  const void* at(const HeadsView& view) const {
+    return cuda::at(view.data, first(view.row_stride, view.group_stride));
+  }
 };
 
 SdpaShape shape_of(const AttentionArgs& a, int64_t tokens) {
@@ -184,9 +191,10 @@ bool offsets_fit(const AttentionArgs& a) {
 
 constexpr float kMinus = -std::numeric_limits<float>::infinity(), kOneValue = 1;
 
-/// Binds lengths and offsets of the forward tensors, then those of the gradients, if there are any.
-void bind_tables(Bindings& bind, Call& call, CudaStream& stream, const AttentionArgs& a,
-                 const AttentionBackwardArgs* b) {
+/// Copies lengths and offsets of the forward tensors to the device, then those of the gradients, if
+/// there are any.
+void upload_tables(Call& call, CudaStream& stream, const AttentionArgs& a,
+                   const AttentionBackwardArgs* b) {
   if (!call.shape.ragged) return;
   append_table(call, a, [](int64_t, int64_t, int64_t length) { return length; });
   for (const HeadsView* v : {&a.q, &a.k, &a.v}) append_offsets(call, a, *v);
@@ -198,25 +206,44 @@ void bind_tables(Bindings& bind, Call& call, CudaStream& stream, const Attention
   });
   if (b)
     for (const HeadsView* v : {&b->dq, &b->dk, &b->dv}) append_offsets(call, a, *v);
-  auto* tables = static_cast<const int32_t*>(
+  call.on_device = static_cast<const int32_t*>(
       stream.uploaded(call.tables.data(), call.tables.size() * sizeof(int32_t)));
+}
+
+void bind_tables(Bindings& bind, const Call& call, bool backward) {
+  if (!call.shape.ragged) return;
+  const int32_t* tables = call.on_device + call.entry;
   bind.add(kQueryLengths, tables);
   bind.add(kKeyLengths, tables);
   int64_t next = 1;
   auto table = [&] { return tables + call.entries_of_table * next++; };
   for (Uid uid : {kQOffsets, kKOffsets, kVOffsets, kOOffsets, kLseOffsets}) bind.add(uid, table());
-  if (b)
+  if (backward)
     for (Uid uid : {kDqOffsets, kDkOffsets, kDvOffsets}) bind.add(uid, table());
 }
 
 void bind_forward(Bindings& bind, const Call& call, const AttentionArgs& a) {
-  bind.add(kQ, at(a.q, call.begin));
-  bind.add(kK, at(a.k, call.begin));
-  bind.add(kV, at(a.v, call.begin));
-  bind.add(kO, at(a.o, call.begin * call.shape.o_row));
-  bind.add(kLse, a.lse + call.begin);
+  const SdpaShape& s = call.shape;
+  bind.add(kQ, call.at(a.q));
+  bind.add(kK, call.at(a.k));
+  bind.add(kV, call.at(a.v));
+  bind.add(kO, at(a.o, call.first(s.o_row, s.o_entry)));
+  bind.add(kLse, a.lse + call.first(1, s.lse_entry));
   bind.add(kScale, &a.scale);
-  if (a.causal || call.shape.ragged) bind.add(kMinusInfinity, &kMinus);
+  if (a.causal || s.ragged) bind.add(kMinusInfinity, &kMinus);
+}
+
+/// The deterministic gradient keeps the scores of all its entries in memory, which grow with the
+/// square of the length: 4 GiB for 32 heads and 8192 tokens. It is computed for a part of the
+/// entries at a time, so that they take up to 4 GiB, if that suffices for one entry. Smaller parts
+/// are slower: with 1 GiB, 8192 tokens take 1.4 times as long on an H200.
+int64_t entries_at_once(const SdpaShape& s) {
+  constexpr int64_t kMost = int64_t{4} << 30, kTile = 64;
+  auto padded = [](int64_t n) { return (n + kTile - 1) / kTile * kTile; };
+  int64_t each = 2 * s.heads * padded(s.queries) * padded(s.keys);
+  int64_t part = std::clamp<int64_t>(kMost / each, 1, s.entries);
+  while (s.entries % part != 0) --part;
+  return part;
 }
 
 }  // namespace
@@ -233,7 +260,8 @@ bool run_sdpa(SdpaPlans& plans, CudaStream& stream, const AttentionArgs& a) {
   if (!graph) return false;
   for (Call& call : calls) {
     Bindings bind;
-    bind_tables(bind, call, stream, a, nullptr);
+    upload_tables(call, stream, a, nullptr);
+    bind_tables(bind, call, false);
     bind_forward(bind, call, a);
     bind.run(handle, *graph, stream.scratch(static_cast<size_t>(graph->workspace)), "attention");
   }
@@ -250,12 +278,14 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
   cudnnHandle_t handle = cudnn.handle(stream);
   std::vector<Call> calls = calls_of(a);
   if (!handle || (calls.front().shape.ragged && !offsets_fit(a))) return false;
+  const int64_t entries = calls.front().shape.entries;
   for (Call& call : calls) {
     SdpaShape& s = call.shape;
     s.dq_row = b.dq.row_stride, s.dk_row = b.dk.row_stride, s.dv_row = b.dv.row_stride;
     if (!s.ragged)
       s.dq_entry = b.dq.group_stride, s.dk_entry = b.dk.group_stride,
       s.dv_entry = b.dv.group_stride;
+    s.entries = entries_at_once(s);
   }
   CompiledGraph* graph = cudnn.find(stream, calls.front().shape, true);
   if (!graph) return false;
@@ -264,16 +294,20 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
   auto* memory =
       static_cast<char*>(stream.scratch(delta_bytes + static_cast<size_t>(graph->workspace)));
   for (Call& call : calls) {
-    Bindings bind;
-    bind_tables(bind, call, stream, a, &b);
-    bind_forward(bind, call, a);
-    bind.add(kDo, at(b.d_o, call.begin * call.shape.o_row));
-    bind.add(kDq, at(b.dq, call.begin));
-    bind.add(kDk, at(b.dk, call.begin));
-    bind.add(kDv, at(b.dv, call.begin));
-    bind.add(kDelta, reinterpret_cast<float*>(memory) + call.begin);
-    bind.add(kOne, &kOneValue);
-    bind.run(handle, *graph, memory + delta_bytes, "attention_backward");
+    upload_tables(call, stream, a, &b);
+    const SdpaShape& s = call.shape;
+    for (; call.entry < entries; call.entry += s.entries) {
+      Bindings bind;
+      bind_tables(bind, call, true);
+      bind_forward(bind, call, a);
+      bind.add(kDo, at(b.d_o, call.first(s.o_row, s.o_entry)));
+      bind.add(kDq, call.at(b.dq));
+      bind.add(kDk, call.at(b.dk));
+      bind.add(kDv, call.at(b.dv));
+      bind.add(kDelta, reinterpret_cast<float*>(memory) + call.first(1, s.lse_entry));
+      bind.add(kOne, &kOneValue);
+      bind.run(handle, *graph, memory + delta_bytes, "attention_backward");
+    }
   }
   return true;
 }

@@ -36,6 +36,7 @@ static __global__ void __launch_bounds__(256)
   int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= cols) return;
   float total = accumulate ? out[c] : 0.0f;
+#pragma unroll 16
   for (int64_t b = 0; b < blocks; ++b) total += partial[b * stride + c];
   out[c] = total;
 }

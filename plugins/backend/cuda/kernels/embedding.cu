@@ -43,6 +43,20 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+/// The first place from `first` on whose key is not `row`, in sorted keys.
+__device__ int64_t end_of_row(const int32_t* __restrict__ keys, int64_t first, int64_t tokens,
+                              int32_t row) {
+  int64_t low = first + 1, high = tokens;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (keys[middle] == row)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     scatter(EmbeddingBackwardArgs a, const int32_t* __restrict__ keys,
@@ -52,13 +66,12 @@ __global__ void __launch_bounds__(kThreads)
   if (row >= a.rows || (first > 0 && keys[first - 1] == row)) return;
   int64_t i = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   if (i >= a.cols) return;
+  int64_t end = end_of_row(keys, first, a.tokens, row);
   float sums[N];
   float* to = a.d_table + row * a.cols + i;
 #pragma unroll
   for (int j = 0; j < N; ++j) sums[j] = to[j];
-  int64_t end = first + 1;
-  while (end < a.tokens && keys[end] == row) ++end;
-#pragma unroll 4
+#pragma unroll 8
   for (int64_t p = first; p < end; ++p) {
     auto pack = load<N>(static_cast<const T*>(a.dy) + tokens[p] * a.cols + i);
 #pragma unroll

@@ -9,7 +9,7 @@ namespace {
 
 template <class T>
 struct Forward {
-  static constexpr int kInputs = 1;
+  static constexpr int kInputs = 1, kResult = 0;
   LayerNormArgs a;
   __device__ const T* in(int, int64_t row) const {
     return static_cast<const T*>(a.x) + row * a.cols;
@@ -24,19 +24,19 @@ struct Forward {
   }
 };
 
-template <class T>
+/// The result overwrites dy; with kOnto it is added to the previous dx, which is a third input.
+template <class T, bool kOnto>
 struct Backward {
-  static constexpr int kInputs = 2;
+  static constexpr int kInputs = kOnto ? 3 : 2, kResult = kOnto ? 2 : 0;
   LayerNormBackwardArgs a;
   __device__ const T* in(int which, int64_t row) const {
-    return static_cast<const T*>(which == 0 ? a.dy : a.x) + row * a.cols;
+    return static_cast<const T*>(which == 0 ? a.dy : which == 1 ? a.x : a.dx) + row * a.cols;
   }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
   template <class Team>
-  __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
+  __device__ void run(Team team, int64_t row, const T* const (&in)[kInputs], T* out) const {
     with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
-      layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.cols,
-                              a.accumulate_dx);
+      layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.cols, kOnto);
     });
   }
 };
@@ -78,10 +78,10 @@ cudaError_t layer_norm_backward(const Launch& launch, const LayerNormBackwardArg
       if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
         return status;
     }
-    // A staged dx overwrites dy in shared memory, so it cannot be used when dx accumulates.
-    if (a.dx)
-      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx),
-                         Backward<T>{a});
+    bool staged = vector && aligned(16, a.dx);
+    if (a.dx && a.accumulate_dx)
+      return each_row<T>(launch, a.rows, a.cols, staged, Backward<T, true>{a});
+    if (a.dx) return each_row<T>(launch, a.rows, a.cols, staged, Backward<T, false>{a});
     return cudaSuccess;
   });
 }

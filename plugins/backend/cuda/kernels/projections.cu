@@ -37,7 +37,7 @@ __device__ int64_t weights_of(const Args& a, int64_t head) {
 /// A row is a head.
 template <class T>
 struct Forward {
-  static constexpr int kInputs = 1;
+  static constexpr int kInputs = 1, kResult = 0;
   HeadNormArgs a;
   __device__ const T* in(int, int64_t row) const { return head_at<T>(a.x, a, row); }
   __device__ T* out(int64_t row) const { return head_at<T>(a.x, a, row); }
@@ -57,7 +57,7 @@ struct Forward {
 
 template <class T>
 struct Backward {
-  static constexpr int kInputs = 2;
+  static constexpr int kInputs = 2, kResult = 0;
   HeadNormBackwardArgs a;
   __device__ const T* in(int which, int64_t row) const {
     return which == 0 ? head_at<T>(a.dx, a, row) : static_cast<const T*>(a.kept) + row * a.head_dim;
@@ -76,7 +76,7 @@ struct Backward {
 /// A row is all heads of a token, in device memory.
 template <class T>
 struct WholeForward {
-  static constexpr int kInputs = 1;
+  static constexpr int kInputs = 1, kResult = 0;
   HeadNormArgs a;
   __device__ const T* in(int, int64_t row) const { return out(row); }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.x.data) + row * a.x.row_stride; }
@@ -92,7 +92,7 @@ struct WholeForward {
 
 template <class T>
 struct WholeBackward {
-  static constexpr int kInputs = 1;
+  static constexpr int kInputs = 1, kResult = 0;
   HeadNormBackwardArgs a;
   __device__ const T* in(int, int64_t row) const { return out(row); }
   __device__ T* out(int64_t row) const {
@@ -110,7 +110,7 @@ struct WholeBackward {
 
 template <class T>
 struct Sums {
-  static constexpr int kInputs = 1;
+  static constexpr int kInputs = 1, kResult = 0;
   HeadSumsArgs a;
   __device__ const T* in(int, int64_t row) const {
     return static_cast<const T*>(a.x.data) + row * a.x.row_stride;

@@ -1,6 +1,7 @@
 // Quantization of matrices to low-precision types, and back. Bit-identical to the CPU.
 #include "mtrain/kernel/quantize_patch.h"
 #include "pack.cuh"
+#include "quantize_tensor.cuh"
 #include "teams.cuh"
 
 namespace mtrain::cuda {
@@ -124,6 +125,7 @@ cudaError_t amax(const Launch& launch, const AmaxArgs& a) {
 
 cudaError_t quantize(const Launch& launch, const QuantizeArgs& a) {
   if (a.rows <= 0 || a.cols <= 0) return cudaSuccess;
+  if (takes_tensor_codes(a)) return tensor_codes(launch, a);
   if (!patch_takes(a.scale, a.tile_rows, a.tile_cols)) return cudaErrorInvalidValue;
   if (a.dtype == DType::u8) {  // x holds codes already
     if (a.scale != QuantScale::tensor || a.factor) return cudaErrorInvalidValue;

@@ -22,8 +22,8 @@ __device__ void copy_row(const T* from, T* to, int64_t n, int lane, int lanes) {
 }
 
 /// Work has `static constexpr int kInputs`, `const T* in(int which, int64_t row)`, `T* out(int64_t
-/// row)` (null: no row result), and `run(team, row, const T* const in[kInputs], T* out)`; `out` may
-/// alias the first input.
+/// row)` (null: no row result), and `run(team, row, const T* const in[kInputs], T* out)`; a staged
+/// `out` is the memory of input kResult.
 template <bool kStaged, class T, class Work>
 __global__ void __launch_bounds__(kWarp* kWarpsPerBlock)
     warp_rows(int64_t rows, int64_t cols, Work work) {
@@ -43,10 +43,10 @@ __global__ void __launch_bounds__(kWarp* kWarpsPerBlock)
     }
     __syncwarp();
     T* out = work.out(row);
-    work.run(team, row, in, kStaged ? mine : out);
+    work.run(team, row, in, kStaged ? mine + Work::kResult * cols : out);
     __syncwarp();
     if constexpr (kStaged)
-      if (out) copy_row(mine, out, cols, lane, kWarp);
+      if (out) copy_row(mine + Work::kResult * cols, out, cols, lane, kWarp);
     __syncwarp();
   }
 }
@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(512) block_rows(int64_t rows, int64_t cols, Wo
     }
     __syncthreads();
     T* out = work.out(row);
-    work.run(team, row, in, kStaged ? mine : out);
+    work.run(team, row, in, kStaged ? mine + Work::kResult * cols : out);
     __syncthreads();
     if constexpr (kStaged)
-      if (out) copy_row(mine, out, cols, lane, lanes);
+      if (out) copy_row(mine + Work::kResult * cols, out, cols, lane, lanes);
     __syncthreads();
   }
 }
