@@ -102,7 +102,8 @@ def peak_memory():
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(S["threads"])
-    model = Model().to(DEVICE)
+    with torch.device(DEVICE):  # random numbers of billions of parameters take minutes on a CPU
+        model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   **({"fused": True} if TUNED else {}))
     call = torch.compile(model) if KIND == "compile" else model

@@ -53,7 +53,8 @@ doctest_program test_cuda 0
 doctest_program test_golden 0
 program bench_kernels << 'END'
 while (($#)); do if [[ $1 == --json ]]; then file=$2; fi; shift; done
-echo '[{"roof_tflops": 790.5, "roof_gb_per_second": 4300.0, "kernels": [{"kernel": "gate, up forward", "us": 1, "tflops": 700.25}]}]' > "$file"
+printf '%s\n' '[{"roof_tflops": 790.5, "roof_gb_per_second": 4300.0, "kernels": [' '  {' '    "kernel": "gate, up forward",' \
+  '    "us": 1,' '    "tflops": 700.25' '  }' ']}]' > "$file"
 END
 
 mtrain_program "$h200" 2.51

@@ -129,7 +129,7 @@ step_sanitizer() {
 
 # json_number FILE KEY: the first number of that key.
 json_number() { sed -n "s/.*\"$2\": *\([0-9.eE+-]*\).*/\1/p" "$1" | head -n 1; }
-of_kernel() { tr '{' '\n' < "$1" | sed -n "s/.*\"kernel\": *\"$2\".*\"$3\": *\([0-9.eE+-]*\).*/\1/p" | head -n 1; }
+of_kernel() { tr -d '\n' < "$1" | tr '{' '\n' | sed -n "s/.*\"kernel\": *\"$2\".*\"$3\": *\([0-9.eE+-]*\).*/\1/p" | head -n 1; }
 
 step_bench_kernels() {
   local to=$out/kernels.result.json
@@ -140,12 +140,16 @@ step_bench_kernels() {
     "$(of_kernel "$to" attention tflops)" "$(of_kernel "$to" 'attention backward' tflops)" "$(of_kernel "$to" adamw gb_per_second)")
 }
 
+# The number of blocks of the slice that fit: 4.7 GiB each, and 28 GiB for the embedding, the head, activations and workspaces.
+slice_layers() {
+  sed -n 's/.*, \([0-9.]*\) GiB, compute.*/\1/p' <<< "$device" | awk '{n = int(($1 - 28) / 4.7); if (n < 1) n = 1; if (n > 22) n = 22; print n}'
+}
 bench_step() { # bench_step RECIPE NAME
   local to=$out/$2.result.json
-  limited 110 "$mtrain" bench "$1" dist.backend=cuda --steps 5 --warmup 2 --plain --json > "$to.part" || { cat "$to.part"; rm -f "$to.part"; return 1; }
+  limited 110 "$mtrain" bench "$1" dist.backend=cuda model.layers="$(slice_layers)" --steps 5 --warmup 2 --plain --json > "$to.part" || { cat "$to.part"; rm -f "$to.part"; return 1; }
   mv "$to.part" "$to"
   figure=$(printf '%.0f tokens/s, %.0f TFLOP/s, %.1f %% of %s' "$(json_number "$to" tokens_per_second)" "$(json_number "$to" tflops)" \
-    "$(json_number "$to" mfu | awk '{print 100 * $1}')" "$(sed -n 's/.*"peak": *"\([^"]*\)".*/\1/p' "$to" | head -n 1)")
+    "$(json_number "$to" mfu | awk '{print 100 * $1}')" "$(sed -n 's/.*"peak": *"\([^"]*\)".*/\1/p' "$to" | head -n 1), $(slice_layers) blocks")
 }
 step_bench_step() { bench_step bench_llama8b_slice step; }
 step_bench_step_fp8() {
@@ -178,7 +182,7 @@ step_bench_torch_step() {
   [[ -n $python ]] || { figure="no Python with PyTorch and CUDA"; return 2; }
   for variant in sdpa-tuned compile-tuned; do
     to=$out/torch-$variant.result.json
-    limited 90 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/torch_step.py" '{"variant": "'$variant'", "family": "llama", "layers": 22,
+    limited 90 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/torch_step.py" '{"variant": "'$variant'", "family": "llama", "layers": '"$(slice_layers)"',
       "hidden": 4096, "heads": 32, "groups": 8, "ffn": 14336, "vocab": 128256, "batch": 1, "seq": 8192, "tied": false, "dtype": "bf16",
       "steps": 5, "threads": 8, "device": "cuda"}' > "$to.part" || { failed=1; figure+="${figure:+, }$variant failed"; continue; }
     mv "$to.part" "$to"

@@ -165,7 +165,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured,
   if (!options.plain) std::cout << to_text(summary, options.rows);
   std::cout << static_cast<int64_t>(rate) << " tokens/s (median of "
             << counted(measured.seconds.size(), "step") << "), "
-            << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
+            << human_bytes(static_cast<uint64_t>(measured.memory)) << " of host memory at most, "
             << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of " << peak.source << '\n'
             << "memory of tensors: " << human_bytes(measured.reserved) << ", planned "
             << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text()
