@@ -344,6 +344,7 @@ class Reader {
     const std::string path = cat("model.", field.path);
     std::erase_if(out_.settings, [&](const HfSetting& other) { return other.path == path; });
     out_.settings.push_back({path, key.path, ours, training, key.omitted});
+    out_.settings.back().repeats = rule.each_block.has_value();
   }
 
   void refuse(const Key& key, const std::string& why, const std::string& instead = "") {

@@ -110,11 +110,20 @@ class Writer {
     if (key.keep && source_.contains(key.name))
       out_[key.name] = source_[key.name];
     else if (key.keep && key.name.ends_with("_token_id"))
-      out_[key.name] = nullptr;  // the config class has ids of another vocabulary as defaults
+      out_[key.name] = special_id(key.name);
     else if (key.write)
       put(key.name, to_json(*key.write));
     else if (own && !key.write_setting.empty())
       put(key.name, setting_json(model_, key.write_setting));
+  }
+
+  /// Null if there is none: the config class has ids of another vocabulary as defaults.
+  Json special_id(const std::string& key) const {
+    const std::optional<int32_t> id = key == "bos_token_id"   ? facts_.bos
+                                      : key == "eos_token_id" ? facts_.eos
+                                      : key == "pad_token_id" ? facts_.pad
+                                                              : std::nullopt;
+    return id && *id < facts_.vocab_size ? Json(*id) : Json(nullptr);
   }
 
   /// The value of a key; nothing: it is left out.
@@ -131,6 +140,11 @@ class Writer {
       if (brief(ours) == brief(value)) return to_json(theirs);
     if (key.each_block) return each_block(value, *key.each_block);
     Json json = setting_json(model_, key.setting);
+    if (key.training && json.is_array()) {  // a coefficient of each method; transformers has one
+      double sum = 0;
+      for (const Json& part : json) sum += part.get<double>();
+      json = sum;
+    }
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
     return json == 0 ? of_zero(key, std::move(json)) : json;
   }
@@ -160,7 +174,8 @@ class Writer {
   Json dropout(const HfKey& key) const {
     if (const HfKey* other = key.same_as.empty() ? nullptr : family_.key(key.same_as))
       if (auto value = value_of(*other)) return *value;
-    return is_built(model_.plugin(), key.setting) ? setting_json(model_, key.setting) : Json(0.0);
+    if (is_built(model_.plugin(), key.setting)) return setting_json(model_, key.setting);
+    return source_.contains(key.name) ? source_[key.name] : Json(0.0);
   }
 
   static bool is_one_of(const Node& value, const std::vector<Node>& values) {

@@ -2,6 +2,7 @@
 // family: the inverse of hf_config.h. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct HfConfigFacts {
   /// config.json of the folder from which the run started; empty: none. Keys that do not change the
   /// function, such as the ids of special tokens, are taken from it if it is of the same family.
   std::string source;
+  /// Ids of the tokenizer, which are written if `source` has none.
+  std::optional<int32_t> bos = {}, eos = {}, pad = {};
 };
 
 /// The settings that the family cannot express, one line each: "model.attention.window=512: …".

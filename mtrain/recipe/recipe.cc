@@ -163,12 +163,23 @@ bool same_setting(const Node& a, const Node& b) {
   return brief(a) == brief(b) || (a.is_scalar() && same_number(a, b));
 }
 
+/// Whether one list of blocks is the other one, repeated.
+bool same_pattern(const Node& a, const Node& b) {
+  if (!a.is_list() || !b.is_list() || a.size() == 0 || b.size() == 0) return false;
+  const Node &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
+  if (longer.size() % shorter.size() != 0) return false;
+  for (size_t i = 0; i < longer.size(); ++i)
+    if (!same_setting(longer.items()[i], shorter.items()[i % shorter.size()])) return false;
+  return true;
+}
+
 /// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
 /// so. `implied`: HfFolderConfig::implied.
 void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
                    Report& report, bool implied = false) {
   if (same_setting(ours, theirs.value)) return;
   if (!theirs.same_as.is_null() && same_setting(ours, theirs.same_as)) return;
+  if (theirs.repeats && same_pattern(ours, theirs.value)) return;
   if (theirs.warns)
     report.warning("init-from", theirs.path, ours.loc(),
                    cat(brief(ours), " differs from ", file, ", whose weights were trained with ",

@@ -75,8 +75,10 @@ struct RunModel {
                   : dtype_of(theirs).value_or(recipe.settings.mixed_precision.compute_type())) {
     const int64_t set = recipe.settings.model.vocab_size;
     vocab_size = set > 0 ? set : tokenizer->vocab_size();
-    config = hf_config_text(families, family, model,
-                            {.dtype = dtype, .vocab_size = vocab_size, .source = theirs});
+    HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};
+    if (tokenizer)
+      facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
+    config = hf_config_text(families, family, model, facts);
     for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
   }
 

@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_family_check.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -82,6 +83,14 @@ void list(Cli& cli, const ListOptions& options) {
   if (!families.faults().ok())
     throw Error(ErrorClass::plugin, families.faults().text(),
                 "correct these files; the families in them cannot be used");
+  Report faults;
+  for (const Row& row : rows)
+    if (const Schema* plugin = catalog.component("model", row.family->plugin);
+        plugin && row.lacks.empty())
+      faults.add(hf_family_faults(*row.family, *plugin, catalog.section("model")));
+  if (!faults.ok())
+    throw Error(ErrorClass::plugin, faults.text(),
+                "correct these files: a setting that does not exist is not read from config.json");
 }
 
 }  // namespace

@@ -86,6 +86,8 @@ void check_round_trip(const mtrain::HfFamily& family) {
   if (config.contains("attention_dropout")) CHECK(config.at("attention_dropout").is_number_float());
   if (config.contains("router_aux_loss_coef"))
     CHECK(config.at("router_aux_loss_coef").is_number_float());
+  CHECK(config.at("eos_token_id") == 256);  // of the byte tokenizer
+  CHECK(config.at("bos_token_id").is_null());
   for (const char* size : {"hidden_size", "n_embd"})
     if (config.contains(size)) CHECK(config.at(size) == 48);
   if (!done(scratch, "import out again -q tokenizer=byte") ||
@@ -109,4 +111,33 @@ TEST_CASE("a model from scratch is exported as each family, and read back as the
     ++checked;
   }
   CHECK(checked > 30);
+}
+
+TEST_CASE("coefficients of two balancing losses are exported as their sum, and read back") {
+  const Scratch scratch("mtrain-scratch-balancing");
+  scratch.write("r.yaml", "model: {type: moe}\n" + kTraining);
+  if (!done(scratch,
+            "r.yaml -q run.dir=run model.layers=2 model.hidden_size=48 model.heads=4 "
+            "model.seq_length=16 model.ffn_hidden_size=96 model.moe.experts=4 model.moe.top_k=2 "
+            "model.moe.router.balancing=[aux_loss,global_aux_loss] "
+            "model.moe.router.aux_loss_coeff=[0.25,0.5]") ||
+      !done(scratch, "export run out -q --family mixtral"))
+    return;
+  CHECK(config_of(scratch / "out").at("router_aux_loss_coef") == 0.75);
+  done(scratch, "import out again -q tokenizer=byte");
+}
+
+TEST_CASE("a recipe may write a pattern of blocks once that a folder writes for all blocks") {
+  const Scratch scratch("mtrain-scratch-pattern");
+  scratch.write("r.yaml", "model: {type: llama}\n" + kTraining);
+  const std::string model =
+      " model.layers=4 model.hidden_size=48 model.heads=4 model.seq_length=16 "
+      "model.ffn_hidden_size=96 model.attention.rope_pattern=";
+  if (!done(scratch, "r.yaml -q run.dir=run" + model + "[1,0]") ||
+      !done(scratch, "export run out -q --family smollm3"))
+    return;
+  CHECK(config_of(scratch / "out").at("no_rope_layers") == nlohmann::json({1, 0, 1, 0}));
+  const std::string from = "check r.yaml model.init_from=out";
+  done(scratch, from + model + "[1,0]");
+  CHECK(cli_in(scratch.path(), from + model + "[0,1]").status == 10);
 }

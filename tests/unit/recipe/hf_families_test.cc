@@ -12,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_family_check.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "roots.h"
 
@@ -174,6 +175,38 @@ TEST_CASE("families that are like each other: changes, removed entries, circles"
   schema.fields.back().needs = "";
   CHECK(lacking_part(more, &schema).empty());
   CHECK(has(lacking_part(more, nullptr), "the model plugin tiny"));
+}
+
+TEST_CASE("settings that the plugin does not have, and values that they cannot have, are named") {
+  const Plugins plugins;
+  plugins.write("model_tiny.families/a", kHead + R"(
+settings: {bias: 3, norm: round}
+zeros: {widht: layers}
+keys:
+  x: {setting: layer, default: 1}
+  act: {setting: norm, values: {soft: layer, hard: sharp}, default: soft}
+  y: {setting: layers, required: {norms: rms}, default: 1}
+  drop: {dropout: dropout, default: 0.0}
+training_settings: [speed]
+tensors:
+  t: {parameter: t, when: {bias: maybe}}
+)");
+  const HfFamilies families = plugins.read();
+  REQUIRE_MESSAGE(families.faults().ok(), families.faults().text());
+  Schema schema{.name = "tiny", .doc = "", .fields = {}, .needs = ""};
+  schema.fields.push_back({.path = "layers", .type = FieldType::integer});
+  schema.fields.push_back({.path = "bias", .type = FieldType::boolean});
+  schema.fields.push_back({.path = "norm", .type = FieldType::string, .choices = {"rms", "layer"}});
+  const Report report = hf_family_faults(*families.find("a", ""), schema, nullptr);
+  const std::string text = report.text();
+  for (const char* part : {"settings: model.bias cannot be 3: it is true or false",
+                           "settings: model.norm cannot be round: it is one of rms, layer",
+                           "no setting widht", "keys.x: the model plugin tiny has no setting layer",
+                           "a.yaml:7:", "keys.act: model.norm cannot be sharp",
+                           "keys.y: the model plugin tiny has no setting norms", "no setting speed",
+                           "tensors.t: model.bias cannot be maybe"})
+    CHECK_MESSAGE(has(text, part), text);
+  CHECK(report.errors() == 8);
 }
 
 TEST_CASE("an earlier folder adds and replaces families; an earlier plugin replaces all") {
