@@ -107,6 +107,18 @@ HfQuantization read_hf_quantization(const std::string& config_json) {
   return method == "fp8" ? read_fp8(*found) : HfQuantization{.method = Method::mxfp4};
 }
 
+std::optional<DType> hf_config_dtype(const std::string& config_json) {
+  const auto json = nlohmann::json::parse(config_json, nullptr, false);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (json.is_object() && json.contains(key)) {
+      if (json[key] == "bfloat16") return DType::bf16;
+      if (json[key] == "float16") return DType::f16;
+      if (json[key] == "float32") return DType::f32;
+    }
+  if (read_hf_quantization(config_json).method != HfQuantization::Method::none) return DType::bf16;
+  return std::nullopt;
+}
+
 HfWeights::HfWeights(const HfDir& folder) : folder_(folder) {
   quantization_ = read_hf_quantization(folder.text("config.json").value_or(""));
   const Method method = quantization_.method;

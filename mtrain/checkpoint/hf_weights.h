@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,10 @@ struct HfQuantization {
 
 /// Reads quantization_config of a config.json, which may be absent. REQUIRES: the text is JSON.
 MT_API HfQuantization read_hf_quantization(const std::string& config_json);
+
+/// The dtype of the folder's tensors by its config.json: bf16 if they are quantized; nothing if it
+/// names none that is supported.
+MT_API std::optional<DType> hf_config_dtype(const std::string& config_json);
 
 class MT_API HfWeights {
  public:

@@ -16,18 +16,6 @@ namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
 
-std::optional<DType> dtype_of(const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, false);
-  for (const char* key : {"dtype", "torch_dtype"})
-    if (json.is_object() && json.contains(key)) {
-      if (json[key] == "bfloat16") return DType::bf16;
-      if (json[key] == "float16") return DType::f16;
-      if (json[key] == "float32") return DType::f32;
-    }
-  if (read_hf_quantization(config).method != HfQuantization::Method::none) return DType::bf16;
-  return std::nullopt;
-}
-
 /// The tokenizer; null if its files are gone, which only a model that sets its own size survives.
 std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins) {
   TokenizerContext context{recipe.directory};
@@ -70,9 +58,9 @@ struct RunModel {
         theirs(hf_source_config(recipe)),
         family(hf_family_for_export(families, options.family, theirs, model)),
         tokenizer(open_tokenizer(recipe, plugins)),
-        dtype(options.dtype
-                  ? *options.dtype
-                  : dtype_of(theirs).value_or(recipe.settings.mixed_precision.compute_type())) {
+        dtype(options.dtype ? *options.dtype
+                            : hf_config_dtype(theirs).value_or(
+                                  recipe.settings.mixed_precision.compute_type())) {
     const int64_t set = recipe.settings.model.vocab_size;
     vocab_size = set > 0 ? set : tokenizer->vocab_size();
     HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};

@@ -107,7 +107,8 @@ void export_run(const Cli& cli, const ExportOptions& options) {
 void convert_to_gguf(const Cli& cli, const ExportOptions& options, const HfDir& source) {
   const fs::path folder = fs::absolute(source.path()).lexically_normal();
   const auto tensors = hf_folder_tensors(source, DType::f32, *bytes_of(options.shard_size));
-  const GgmlType type = ggml_type(options).value_or(GgmlType::bf16);
+  const DType own = hf_config_dtype(source.config_text()).value_or(DType::bf16);
+  const GgmlType type = ggml_type(options).value_or(ggml_type_of(own));
   const HfExported done =
       write_gguf(options.to,
                  {.config = source.config_text(),
@@ -115,7 +116,7 @@ void convert_to_gguf(const Cli& cli, const ExportOptions& options, const HfDir& 
                   .name = (folder.has_filename() ? folder : folder.parent_path()).filename(),
                   .type = type},
                  *tensors);
-  say_done(cli, options, done, cat("in ", options.dtype.empty() ? "bf16" : options.dtype));
+  say_done(cli, options, done, cat("in ", options.dtype.empty() ? name(own) : options.dtype));
 }
 
 void convert(const Cli& cli, const ExportOptions& options) {

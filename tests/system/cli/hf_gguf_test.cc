@@ -109,6 +109,8 @@ TEST_CASE("a GGUF file of a run has what llama.cpp's converter gives the run's f
       const std::string details = checked.out + checked.err;
       CHECK_MESSAGE(checked.status == 0, details);
     }
+    done(scratch, "-q convert fp32 own-type.gguf");  // the folder's, without --dtype
+    CHECK(slurp(scratch / "own-type.gguf") == slurp(scratch / "again-f32.gguf"));
   }
 }
 
