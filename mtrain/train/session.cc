@@ -77,8 +77,9 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     const HfDir source(from);
     const HfFamilies families = HfFamilies::read(plugins.folders());
     const std::string& type = recipe.settings.model.type;
-    const HfFamily& family = hf_family_of(source.config_text(),
-                                          (source.path() / "config.json").string(), families, type);
+    const std::string config = source.config_text(),
+                      file = (source.path() / "config.json").string();
+    const HfFamily& family = hf_family_of(config, file, families, type);
     const HfModel settings(recipe.config.root().at("model"),
                            plugins.load(Model::kKind, type).schema);
     if (planned) require_hf_fit(source, family, settings, planned->parameters);

@@ -102,8 +102,8 @@ void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
                                const PluginHost& plugins) {
   const std::string& plugin = recipe.settings.model.type;
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  const HfFamily& family =
-      hf_family_of(HfDir(folder).config_text(), folder.string(), families, plugin);
+  const std::string config = HfDir(folder).config_text(), name = folder.string();
+  const HfFamily& family = hf_family_of(config, name, families, plugin);
   const SchemaCatalog catalog = schema_catalog(plugins);
   const Schema* schema = catalog.component("model", plugin);
   std::string lines;
