@@ -83,7 +83,8 @@ class MT_API TapeNode : public GradTarget {
       0;  // creation number: nodes run in descending order, which is a valid topological order
   Shape shape;  // of the result; its gradient arrives with this shape and dtype
   DType dtype = DType::f32;
-  bool queued = false, spent = false;  // backward will run it; backward has run it
+  bool queued = false;  // backward will run it
+  bool spent = false;   // backward has run it
   std::vector<std::shared_ptr<NodeBase>> inputs;
 };
 

@@ -13,7 +13,7 @@ struct WatchOptions {
   /// this time or three times the duration of the slowest steps, whichever is longer (job_judge.h).
   /// Zero: ranks are not watched; only the time limit of calls applies.
   std::chrono::milliseconds silence{0};
-  /// Ends the process after a failure of the job, since its own ranks may hang. `speaks`: this
+  /// Ends the process after a failure of the job, since its own ranks may hang. `reports`: this
   /// process reports the failure to the user; true in one process of the job. Called on a separate
   /// thread without locks; need not return. Empty: ranks get the error from their calls, and the
   /// job waits for a rank that makes no call.

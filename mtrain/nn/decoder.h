@@ -40,7 +40,7 @@ struct MT_API DecoderSettings {
   /// The factor of the attention logits with latent attention: 1 / sqrt(query width), times that of
   /// yarn.
   double latent_scale() const;
-  /// The width of what rotary positions see of a head.
+  /// The number of elements of a head to which rotary positions apply.
   int64_t rotary_head_dim() const { return latent ? latent->heads.rotary : head_layout().head_dim; }
   /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
   RopeConfig rope_of(int64_t index) const;
@@ -63,10 +63,10 @@ class MT_API Decoder : public Model {
                                                                 const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
   Tensor forward(const ModelInput& input, Tensor x_TD) override;
-  /// Declares the parts of a stage with blocks for further tokens, which share its embedding, norm
-  /// and head.
+  /// Declares the parts of a stage with the blocks of multi-token prediction (MTP), which use the
+  /// model's embedding, norm and head, too.
   std::vector<ComputedPart> parts() const override;
-  /// Reports the losses of further tokens.
+  /// Reports the losses of multi-token prediction.
   std::vector<StepFigure> end_step(bool updated) override;
 
  protected:
@@ -77,8 +77,8 @@ class MT_API Decoder : public Model {
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
   double head_products() const;
-  /// The same in the blocks for further tokens and their heads, where the last block has `block`
-  /// multiply-adds.
+  /// The same in the blocks of multi-token prediction and their heads, where the last block has
+  /// `block` multiply-adds.
   double further_products(double block) const;
 
  private:

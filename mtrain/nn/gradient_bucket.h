@@ -20,8 +20,9 @@ enum class ReduceWhen : uint8_t {
 struct GradientBucket {
   std::vector<PartId> parts;  // that have parameters in it, ascending; not empty
   ReduceWhen when = ReduceWhen::step_end;
-  bool waits = true;    // the rank waits where it starts the reduction; else it computes meanwhile
-  bool expert = false;  // parameters of experts, which other ranks share than the others
+  bool blocking = true;  // where the rank starts the reduction, it waits until it is complete;
+                         // false: the reduction overlaps with compute
+  bool expert = false;  // parameters of experts, whose replicas are on other ranks than those of others
   std::string collective;  // "all-reduce"
   std::string axis;        // the group of ranks: "dp"
   int64_t ranks = 1;       // in that group

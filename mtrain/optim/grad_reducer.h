@@ -41,16 +41,17 @@ class MT_API GradReducer final : public LeafWatch {
   /// Before a step, also after one that failed.
   void begin_step();
   /// A Reduce of the program's steps: starts the reduction of a bucket, by its index in buckets().
-  /// Backward has added to its gradients all that this reduction sums. Collective.
+  /// REQUIRES: backward has added to its gradients all that this reduction sums. Collective.
   void start(size_t bucket);
   /// After the backward of each micro-batch.
   void micro_batch_done();
   /// From ZeRO 2 on, the Scatter of a pipeline's program: once per micro-batch, after its
   /// backward. Waits until its gradients are added to the shards and their memory is freed.
   void reduce_scatter();
-  /// After the last micro-batch and the last start(). Then each rank holds the sum over all
-  /// micro-batches of all ranks, at least of the elements that it updates. Collective.
-  void reduce();
+  /// After the last micro-batch and the last start(): waits until all reductions are complete. Then
+  /// each rank holds the sum over all micro-batches of all ranks, at least of the elements that it
+  /// updates. Collective.
+  void finish_step();
   /// The sum of one value per micro-batch, in the order of the global batch: the same bits for any
   /// number of ranks. Collective.
   double sum(std::span<const double> of_micro_batches);

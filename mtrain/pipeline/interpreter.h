@@ -40,8 +40,9 @@ struct PipelinePlace {
   /// Null if there are none.
   StepRules steps = {};
   std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
-  /// Defers the gradient of the output head's matrix to the last stage's Reduce, for at most
-  /// `late_heads` micro-batches at a time (0: all). Megatron-LM: --defer-embedding-wgrad-compute.
+  /// Defers the gradient of the output head's matrix to the last stage's R, for at most
+  /// `deferred_head_limit` micro-batches at a time (0: all). Megatron-LM:
+  /// --defer-embedding-wgrad-compute.
   bool late_head = false;
   int64_t late_heads = 0;
   /// Evaluations gather the parameters of whole stages, at most this many at once (see
@@ -60,8 +61,9 @@ class MT_API Interpreter {
 
   /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if
   /// the program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter.
-  /// `reduce`: at the end of the program's last Reduce, instead of zero_unwritten_gradients().
-  /// `start`: at each Reduce of the lists of steps, with its index in `buckets`.
+  /// `finish`: at the end of the program's last R, instead of zero_unwritten_gradients(): waits
+  /// for the reductions. `start`: where the lists of inner steps start the reduction of a bucket
+  /// (InnerStepKind::reduce), with its index in `buckets`.
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce_scatter, reduce;
     std::function<void(size_t bucket)> start = {};

@@ -14,7 +14,7 @@ namespace mtrain {
 
 /// Costs of one micro-batch in one stage, in arbitrary but consistent units of time and memory.
 struct StageCosts {
-  double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
+  double forward = 1, backward = 1, weights = 1;  // without W actions, B takes backward + weights
   double activation = 1;                          // held from F to the end of B
   double kept = 1;    // the part of it, plus output gradients, that W needs: held from the end of B
                       // to the end of W
@@ -48,7 +48,7 @@ struct MT_API Costs {
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
-  /// The time of F, B or W without that of waiting; 0 for other actions. `split`: the schedule has
+  /// The compute time of F, B or W, without waiting; 0 for other actions. `split`: the schedule has
   /// W.
   double computing(const Action& a, bool split) const;
   /// The same for a collective that does not overlap: the time for which its rank waits.

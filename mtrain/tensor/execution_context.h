@@ -18,11 +18,11 @@ namespace mtrain {
 
 class Axis;  // from layer dist; only a reference here
 
-/// With a typed axis, tensors carry their placement along one mesh axis, and ops refuse
-/// combinations that the type rules do not allow (mixing.h).
-struct TypedAxis {
+/// The mesh axis along which tensors carry placements. Ops refuse combinations that the propagation
+/// rules do not allow (mixing.h).
+struct PlacementAxis {
   const Axis* axis = nullptr;
-  Placement stream = Placement::I();  // placement of the residual stream
+  Placement residual = Placement::I();  // placement of the residual stream
 };
 
 class MT_API ExecutionContext {
@@ -78,7 +78,7 @@ class MT_API ExecutionContext {
   /// order. Set where context or sequence parallelism shards the tokens over ranks; null: all
   /// tokens.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
-  /// The axis along which tensors are typed; nothing: tensors carry no placement.
+  /// The axis along which tensors carry placements; nothing: they carry none.
   std::optional<TypedAxis> typed;
   /// False during evaluation: no tape, no dropout.
   bool training = true;
