@@ -61,7 +61,7 @@ struct BalanceTerm {
       load;  // given: f of each expert, from another source; read only in forward
 };
 
-/// Everything that balances a router. `add_up` sums its argument, in place, over all ranks
+/// Everything that balances a router. `all_reduce_sum` sums its argument, in place, over all ranks
 /// between which the tokens of the micro-batch are sharded; empty: one rank. The losses enter the gradient of the
 /// logits with `token_weight` per token, like each token's own loss.
 struct RouterBalance {
@@ -74,10 +74,10 @@ struct RouterBalance {
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
   std::span<const double>
-      ranks;  // [T,E]: replaces the scores when experts are selected; read only in forward; empty:
+      selection_scores;  // [T,E]: replaces the scores when experts are selected; read only in forward; empty:
               // the scores are used
   std::span<const int32_t> padding;  // [T], not 0: the position is padding; empty: none
-  std::function<void(std::span<int64_t>)> add_up;
+  std::function<void(std::span<int64_t>)> all_reduce_sum;
   float token_weight = 0;
 };
 

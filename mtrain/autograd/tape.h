@@ -165,11 +165,11 @@ Tensor apply(Op op, const Inputs&... in) {
   constexpr bool kPlaces = requires { op.placed(in...); };
   MaybePlacement placed;
   if constexpr (kPlaces) {
-    if (ctx.typed) placed = op.placed(in...);
+    if (ctx.tracked_axis) placed = op.placed(in...);
   }
   auto result = [&](Tensor made) {
     Tensor out = made.detach();
-    if (kPlaces && ctx.typed) out.set_placement(placed);
+    if (kPlaces && ctx.tracked_axis) out.set_placement(placed);
     return out;
   };
   if (!record) return result(op.forward(ctx, in...));

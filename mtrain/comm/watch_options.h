@@ -17,7 +17,7 @@ struct WatchOptions {
   /// process reports the failure to the user; true in one process of the job. Called on a separate
   /// thread without locks; need not return. Empty: ranks get the error from their calls, and the
   /// job waits for a rank that makes no call.
-  std::function<void(const Error& error, bool speaks)> give_up;
+  std::function<void(const Error& error, bool reports)> give_up;
   /// Receives a notice for the user, such as about a slow rank. Called on a separate thread.
   std::function<void(const std::string& text)> note;
 };

@@ -25,6 +25,6 @@ struct MT_API SpanSettings {
 };
 
 /// The hash of the end token and of the first `sentinels` sentinels, for Dataset::identity().
-MT_API std::string marks_of(const SpanCorruptionConfig& config, int64_t sentinels);
+MT_API std::string special_tokens_hash(const SpanCorruptionConfig& config, int64_t sentinels);
 
 }  // namespace mtrain

@@ -79,7 +79,7 @@ class MT_API Decoder : public Model {
   double head_products() const;
   /// The same in the blocks of multi-token prediction and their heads, where the last block has
   /// `block` multiply-adds.
-  double further_products(double block) const;
+  double mtp_products(double block) const;
 
  private:
   Tensor losses(const Tensor& normed_TD, const ModelInput& input);
@@ -91,7 +91,7 @@ class MT_API Decoder : public Model {
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
-  std::optional<MultiTokenPrediction> further_;
+  std::optional<MultiTokenPrediction> mtp_;
 };
 
 }  // namespace mtrain

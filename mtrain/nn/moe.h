@@ -35,7 +35,7 @@ struct MoeOptions {
   SwishGate swish;                           // of the gates, with silu
   bool expert_bias = false;                  // of the experts' projections
   bool logit_bias = false;                   // of the router's projection
-  bool sinkhorn = false;            // while training, experts are selected by sinkhorn_ranks()
+  bool sinkhorn = false;            // while training, experts are selected by sinkhorn_assignment()
   float jitter = 0;                 // the router's input is that of jitter()
   DType router_dtype = DType::f32;  // of the product that gives the logits
   bool gather_tokens = false;       // as in ExpertRanks

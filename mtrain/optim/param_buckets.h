@@ -30,7 +30,7 @@ struct ReplicaGroup {
   Communicator* shards = nullptr;  // the ranks that together hold one copy, one shard each; null:
                                    // all
   Communicator* outer = nullptr;   // the ranks with the same shard of other copies; null: one copy
-  Communicator& sharers() const { return shards ? *shards : *all; }
+  Communicator& shard_group() const { return shards ? *shards : *all; }
   int copies() const { return outer ? outer->size() : 1; }
 };
 
@@ -80,8 +80,8 @@ struct ParamBucket {
   bool values_sharded() const { return plan.zero_stage >= 3; }
   /// zero 3 with outer_zero: the update of a shard is divided among the ranks of group.outer, which
   /// hold this shard of the other copies.
-  bool copies_share() const { return own_end - own_begin < shard_end - shard_begin; }
-  /// The number of elements of an item in the shard of each rank of group.sharers().
+  bool update_sharded_over_copies() const { return own_end - own_begin < shard_end - shard_begin; }
+  /// The number of elements of an item in the shard of each rank of group.shard_group().
   std::vector<int64_t> shard_counts(const BucketItem& item) const;
   /// The number of elements of an item, within this rank's shard, that each rank of group.outer
   /// updates.

@@ -108,10 +108,10 @@ Interpreter::Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& 
       step_rules_(std::move(place.steps)),
       exchange_watch_(place.exchange_watch),
       during_token_exchange_(place.during_token_exchange),
-      late_head_(place.late_head),
-      late_heads_(static_cast<size_t>(place.late_heads)),
+      defer_head_wgrad_(place.defer_head_wgrad),
+      deferred_head_limit_(static_cast<size_t>(place.deferred_head_limit)),
       resident_stages_(place.resident_stages) {
-  step_rules_.late_head = late_head_;
+  step_rules_.defer_head_wgrad = defer_head_wgrad_;
 }
 
 void Interpreter::set_gradient_hooks(GradientHooks hooks) {
@@ -135,9 +135,9 @@ Model& Interpreter::model_of(const Action& action) const {
 }
 
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
-  if (!ctx_.typed || !out.placement()) return;
+  if (!ctx_.tracked_axis || !out.placement()) return;
   Placement wanted =
-      loss ? Placement::I() : ctx_.typed->stream;  // losses are invariant: every rank starts
+      loss ? Placement::I() : ctx_.tracked_axis->residual;  // losses are invariant: every rank starts
                                                    // backward with the same gradient of each loss
   MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
            " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
@@ -312,12 +312,12 @@ void Interpreter::forward(const Action& action, Step& step) {
     // The head must not add to its gradient while an overlapped backward of another micro-batch
     // uses it, so its gradient is deferred.
     if (is_last(action))
-      input.head_gradients = late_head_               ? defer_head()
+      input.head_gradients = defer_head_wgrad_               ? defer_head()
                              : during_token_exchange_ ? &flight.weights
                                                       : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
-  if (ctx_.typed && x.defined()) x.set_placement(ctx_.typed->stream);
+  if (ctx_.tracked_axis && x.defined()) x.set_placement(ctx_.tracked_axis->residual);
   Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, std::move(x)); });
   check_placement(out, is_last(action));
   flight.output = out.node();
@@ -340,7 +340,7 @@ void Interpreter::forward(const Action& action, Step& step) {
 
 /// Deferred gradients run in the order of micro-batches, so that the sum is the same bit for bit.
 DeferredGradients* Interpreter::defer_head() {
-  while (late_heads_ > 0 && heads_.size() >= late_heads_) {
+  while (deferred_head_limit_ > 0 && heads_.size() >= deferred_head_limit_) {
     heads_.front().run();
     heads_.pop_front();
   }

@@ -43,8 +43,8 @@ struct PipelinePlace {
   /// Defers the gradient of the output head's matrix to the last stage's R, for at most
   /// `deferred_head_limit` micro-batches at a time (0: all). Megatron-LM:
   /// --defer-embedding-wgrad-compute.
-  bool late_head = false;
-  int64_t late_heads = 0;
+  bool defer_head_wgrad = false;
+  int64_t deferred_head_limit = 0;
   /// Evaluations gather the parameters of whole stages, at most this many at once (see
   /// ShardingActions). 0: they do not gather whole stages.
   int64_t resident_stages = 0;
@@ -167,8 +167,8 @@ class MT_API Interpreter {
   std::string where_;             // of the last error: the steps around it
   std::shared_ptr<ExchangeWatch> exchange_watch_;
   std::shared_ptr<std::function<void()>> during_token_exchange_;
-  bool late_head_;
-  size_t late_heads_;
+  bool defer_head_wgrad_;
+  size_t deferred_head_limit_;
   int64_t resident_stages_;
   std::deque<DeferredGradients> heads_;  // one per micro-batch, oldest first
   std::unique_ptr<AlternatingTasks> overlap_;

@@ -75,7 +75,7 @@ class Reductions {
         if (completes(program_[i]) && program_[i].stage == rules_.buckets[b].parts.back().stage)
           found_[b].push_back({i, lists_[i].size()});
     }
-    if (!rules_.late_head || rules_.stages.empty() || rules_.stages.back().empty()) return;
+    if (!rules_.defer_head_wgrad || rules_.stages.empty() || rules_.stages.back().empty()) return;
     PartId head{static_cast<int16_t>(rules_.stages.size() - 1),
                 static_cast<int16_t>(rules_.stages.back().size() - 1)};
     late_.resize(rules_.buckets.size());

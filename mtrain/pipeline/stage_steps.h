@@ -60,7 +60,7 @@ struct MT_API StepRules {
   /// The buckets of all stages of the rank. Reductions that are due at the same time start in this
   /// order. The lists have only the buckets of their program's stages.
   std::vector<GradientBucket> buckets = {};
-  bool late_head = false;  // the gradient of the head's matrix is complete only at the last R
+  bool defer_head_wgrad = false;  // the gradient of the head's matrix is complete only at the last R
 
   const ModelPart& part(PartId id) const;
   /// False: nothing but compute would be in the lists.

@@ -149,7 +149,7 @@ StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
                            std::find(modules.begin(), modules.end(), "moe") != modules.end()};
   for (int64_t stage = 0; stage < plan.map.stages(); ++stage)
     rules.stages.push_back(parts_of(recipe, plan, stage));
-  rules.late_head = plan.late_head;
+  rules.defer_head_wgrad = plan.defer_head_wgrad;
   rules.buckets = planned_buckets(recipe, plan, rules.stages);
   return rules;
 }
@@ -172,10 +172,10 @@ PipelinePlan PipelinePlan::for_dry_run() const {
   PipelinePlan few = *this;
   bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" ||
                 name == "combined";
-  if (!steady || (late_head && late_heads == 0)) return few;
+  if (!steady || (defer_head_wgrad && deferred_head_limit == 0)) return few;
   int64_t alone = name == "combined" ? 3 : 2;
   int64_t group = std::max(ranks(), plan.group_size),
-          wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), late_heads + 1);
+          wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), deferred_head_limit + 1);
   few.plan.micro_batches = (wanted + group - 1) / group * group;
   if (few.plan.micro_batches >= plan.micro_batches) return *this;
   few.schedule = few.make();
@@ -287,8 +287,8 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                     .blocking = d.vp > 1 && !overlap.p2p,
                     .batched = overlap.batch_p2p};
   plan.adds_weight_actions = d.pp > 1 && overlap.delay_wgrad;
-  plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
-  plan.late_heads = overlap.embedding_wgrad_limit;
+  plan.defer_head_wgrad = d.pp > 1 && overlap.embedding_wgrad,
+  plan.deferred_head_limit = overlap.embedding_wgrad_limit;
   plan.sharding = {.resident_stages = d.resident_stages, .reduce_scatter = d.zero >= 2};
   plan.traffic = traffic_of(recipe);
   plan.layers = recipe.config.fact(Fact::layers).value_or(0);

@@ -46,9 +46,9 @@ struct MT_API PipelinePlan {
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
   bool adds_weight_actions = false;  // add W directly after B if the schedule has no W
-  bool late_head =
+  bool defer_head_wgrad =
       false;  // the gradient of the output head's matrix is deferred to the R of its stage
-  int64_t late_heads = 0;  // at most this many micro-batches; 0: all
+  int64_t deferred_head_limit = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
   /// True if embedding and head are on different ranks.

@@ -53,7 +53,7 @@ void CachingAllocator::count(size_t bytes, MemoryUse use) {
   add_in_use(bytes, use);
 }
 
-void CachingAllocator::discount(size_t bytes, MemoryUse use) {
+void CachingAllocator::remove_external(size_t bytes, MemoryUse use) {
   reserved_ -= bytes;
   in_use_ -= bytes;
   now_[use] -= bytes;

@@ -79,7 +79,7 @@ class MT_API ExecutionContext {
   /// tokens.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
   /// The axis along which tensors carry placements; nothing: they carry none.
-  std::optional<TypedAxis> typed;
+  std::optional<PlacementAxis> tracked_axis;
   /// False during evaluation: no tape, no dropout.
   bool training = true;
   /// False while no tape is recorded (evaluation, the forward of a recomputed block).

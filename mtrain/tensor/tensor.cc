@@ -38,7 +38,7 @@ void Storage::release() {
     log_warn("memory is freed although a stream failed: ", error.what());
   }
   memory_.reset();
-  ctx_.memory().discount(bytes_, use_);
+  ctx_.memory().remove_external(bytes_, use_);
 }
 
 void Storage::restore() {

@@ -86,13 +86,13 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
   return amax;
 }
 
-QuantizedProducts::Operand QuantizedProducts::take(ExecutionContext& ctx, const Tensor& x,
+QuantizedProducts::Operand QuantizedProducts::prepare(ExecutionContext& ctx, const Tensor& x,
                                                    QuantOperand operand, int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(ctx, x, operand)};
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");
   if (delayed && ctx.training)
-    delayed->record(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
+    delayed->record(ctx, operand, coded.amax.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 

@@ -223,7 +223,7 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
   const bool given = cluster.world_size > 0,
              several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
   if (given) facts["given_ranks"] = cluster.world_size;
-  if (given || several || cluster.trains) facts["least_nproc"] = int64_t{1};
+  if (given || several || cluster.starts_run) facts["least_nproc"] = int64_t{1};
   if (!cluster.gpu.empty()) {
     const GpuType& gpu = gpu_type(cluster.gpu);
     facts["gpu.name"] = std::string(gpu.name);

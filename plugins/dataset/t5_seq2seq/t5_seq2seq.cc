@@ -143,7 +143,7 @@ class Seq2SeqDataset final : public Dataset {
         ",\"decoder_seq_length\":", config_.decoder_seq_length,
         ",\"mask_probability\":", shortest(shares.mask_probability),
         ",\"mean_span\":", shares.mean_span, ",\"marks\":\"",
-        marks_of(corruption_, config_.spans.needed(text_tokens_)), "\",\"start\":", form_.start,
+        special_tokens_hash(corruption_, config_.spans.needed(text_tokens_)), "\",\"start\":", form_.start,
         ",\"closing_sentinel\":", shares.closing_sentinel ? "true" : "false",
         data_.order_identity(consumed), "}");
   }

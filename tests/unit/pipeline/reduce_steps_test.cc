@@ -171,7 +171,7 @@ TEST_CASE(
 
 TEST_CASE("reductions: of a head whose gradient is put off come with the last R") {
   StepRules rules = two_buckets(last_backward);
-  rules.late_head = true;
+  rules.defer_head_wgrad = true;
   CHECK(steps_of("0F0 0B0 0R", rules) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed) Reduce(embed..0)\n"
