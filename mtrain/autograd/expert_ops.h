@@ -62,8 +62,8 @@ struct BalanceTerm {
 };
 
 /// Everything that balances a router. `all_reduce_sum` sums its argument, in place, over all ranks
-/// between which the tokens of the micro-batch are sharded; empty: one rank. The losses enter the gradient of the
-/// logits with `token_weight` per token, like each token's own loss.
+/// between which the tokens of the micro-batch are sharded; empty: one rank. The losses enter the
+/// gradient of the logits with `token_weight` per token, like each token's own loss.
 struct RouterBalance {
   std::vector<BalanceTerm> terms;
   double z_coefficient =
@@ -74,8 +74,8 @@ struct RouterBalance {
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
   std::span<const double>
-      selection_scores;  // [T,E]: replaces the scores when experts are selected; read only in forward; empty:
-              // the scores are used
+      selection_scores;  // [T,E]: replaces the scores when experts are selected; read only in
+                         // forward; empty: the scores are used
   std::span<const int32_t> padding;  // [T], not 0: the position is padding; empty: none
   std::function<void(std::span<int64_t>)> all_reduce_sum;
   float token_weight = 0;

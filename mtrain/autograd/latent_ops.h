@@ -32,9 +32,9 @@ MT_API Tensor narrow_heads(const Tensor& x_TN, int64_t heads, int64_t count);
 
 /// Runs block(a, b, c) without saving its activations, like recompute(), but so that
 /// discard_until_backward() can discard the result; backward runs the block once in either case.
-/// `c` may be undefined. REQUIRES: the result of `block` is produced by an op inside it and does not
-/// share storage with its inputs or with any other tensor.
-MT_API Tensor recompute_discardable(std::function<Tensor(const std::array<Tensor, 3>&)> block, const Tensor& a,
-                       const Tensor& b, const Tensor& c);
+/// `c` may be undefined. REQUIRES: the result of `block` is produced by an op inside it and does
+/// not share storage with its inputs or with any other tensor.
+MT_API Tensor recompute_discardable(std::function<Tensor(const std::array<Tensor, 3>&)> block,
+                                    const Tensor& a, const Tensor& b, const Tensor& c);
 
 }  // namespace mtrain

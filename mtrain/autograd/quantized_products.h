@@ -104,7 +104,7 @@ class MT_API QuantizedProducts {
   /// weight that is stored as codes and records its amax in the same way. `matrix`: the index of
   /// the matrix in a weight that holds several.
   Operand prepare(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
-               int64_t matrix = 0) const;
+                  int64_t matrix = 0) const;
 
   /// Quantizes any elements of a weight, for recipes with one scale per matrix, and returns the
   /// factor of the codes: the same codes and factor as in products. `amax`: the amax of the matrix.

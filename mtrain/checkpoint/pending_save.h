@@ -21,8 +21,8 @@ struct PendingSave::State {
         std::string_view text, bool in_background);
   ~State();
 
-  // The work of the stages, with the points of docs/checkpoints.md: prepare() creates the slices and
-  // runs P0, write() P1 to P5, commit() P6 to P10.
+  // The work of the stages, with the points of docs/checkpoints.md: prepare() creates the slices
+  // and runs P0, write() P1 to P5, commit() P6 to P10.
   void prepare();
   void write();
   void commit();

@@ -18,8 +18,8 @@ struct MT_API SpanSettings {
 
   /// Sentinels that a text of `tokens` tokens needs.
   int64_t needed(int64_t tokens) const;
-  /// The tokenizer's sentinels and end token for texts of `tokens` tokens, which fill a sample of `seq_length`.
-  /// Throws Error(config) if `tokenizer` is null or lacks some of them.
+  /// The tokenizer's sentinels and end token for texts of `tokens` tokens, which fill a sample of
+  /// `seq_length`. Throws Error(config) if `tokenizer` is null or lacks some of them.
   SpanCorruptionConfig corruption(const Tokenizer* tokenizer, int64_t tokens,
                                   int64_t seq_length) const;
 };

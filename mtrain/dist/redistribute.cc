@@ -176,7 +176,8 @@ struct Redistribute {  // y = x with another placement;  dx = dy with placement 
 
 /// Checks `from` against the placement that the tensor carries, if it carries one.
 void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
-  if (!x.context().tracked_axis || x.context().tracked_axis->axis != &axis || !x.placement()) return;
+  if (!x.context().tracked_axis || x.context().tracked_axis->axis != &axis || !x.placement())
+    return;
   MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(),
            "' of a tensor ", x.shape(), " that is placed ", *x.placement());
 }

@@ -152,7 +152,8 @@ void RankMesh::share_context(const DistSection& dist) {
   if (dist.dynamic_cp) parallel_.max_tokens_per_cp_rank = dist.max_tokens_per_cp_rank;
   if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
   int64_t near = dist.cp_hierarchy[0];
-  MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_a2a_group", near}});
+  MeshLayout levels =
+      dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_a2a_group", near}});
   cp_near_ = dense_.axis_of(levels, "cp_a2a_group", "cp_a2a_group");
   parallel_.cp_a2a_group = cp_near_.get();
 }

@@ -141,14 +141,14 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
                 c.block.head_bias, c.block.logits());
   if (c.mtp.layers == 0) return;
   mtp_.emplace(s,
-                   MultiTokenPrediction::Options{.settings = c.mtp,
-                                                 .embed = c.embed(),
-                                                 .vocab = vocab,
-                                                 .norm = c.block.norm_options(c.eps()),
-                                                 .init_std = c.std(),
-                                                 .embedding_factor = embedding_factor_,
-                                                 .layers = c.layers},
-                   *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
+               MultiTokenPrediction::Options{.settings = c.mtp,
+                                             .embed = c.embed(),
+                                             .vocab = vocab,
+                                             .norm = c.block.norm_options(c.eps()),
+                                             .init_std = c.std(),
+                                             .embedding_factor = embedding_factor_,
+                                             .layers = c.layers},
+               *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
 }
 
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {

@@ -44,9 +44,9 @@ struct MoeOptions {
 /// y = residual + Σ_k w_k · down_k(activation(gate_k(x)) · up_k(x)) over the chosen experts, and
 /// the shared expert's output. Without a capacity, no token is dropped. Experts are sharded over
 /// ep, and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp),
-/// so that each rank dispatches different tokens; otherwise the constructor throws Error(config). It
-/// also throws if ep does not divide the number of experts, and for a balancing term over sequences
-/// with dynamic context parallelism.
+/// so that each rank dispatches different tokens; otherwise the constructor throws Error(config).
+/// It also throws if ep does not divide the number of experts, and for a balancing term over
+/// sequences with dynamic context parallelism.
 ///
 /// With a latent width L, experts are in a smaller space: x and y of the sum over experts become
 /// l = x · w_inᵀ, w_in [L,D], and (sum over experts) · w_outᵀ, w_out [D,L], with one projection

@@ -45,7 +45,7 @@ std::vector<double> sinkhorn(std::span<const float> logits, int64_t experts) {
 }
 
 std::vector<double> sinkhorn_assignment(const Tensor& logits, std::span<const int32_t> padding,
-                                   const ParallelContext& parallel) {
+                                        const ParallelContext& parallel) {
   ExecutionContext& ctx = logits.context();
   const int64_t rows = logits.size(0), experts = logits.size(1);
   const auto width = static_cast<size_t>(experts);

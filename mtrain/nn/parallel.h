@@ -30,7 +30,8 @@ struct MT_API ParallelContext {
   const Axis* ep = nullptr;   // experts
   const Axis* etp = nullptr;  // the width of each expert
   const Axis* edp = nullptr;  // replicas of experts
-  const Axis* cp_a2a_group = nullptr;  // the ranks of cp that exchange heads in a2a+p2p; null: unused
+  const Axis* cp_a2a_group =
+      nullptr;  // the ranks of cp that exchange heads in a2a+p2p; null: unused
   std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // one for all blocks, or one per block
   /// Each sequence is sharded over the fewest ranks of cp that get at most this number of its
   /// tokens each; 0: over all ranks.

@@ -25,10 +25,11 @@ struct QuantizedWeight {
 struct PrecisionOptions {
   bool quantized = false;  // products of blocks are in a low-precision type
   QuantRule rule;
-  bool head = false;                        // also quantize the output head's product
-  int64_t layers = 0;                       // number of blocks of the whole model
-  int64_t first_plain = 0, last_plain = 0;  // numbers of first and last blocks that are not quantized
-  int64_t amax_history = 1024;              // delayed: number of steps
+  bool head = false;   // also quantize the output head's product
+  int64_t layers = 0;  // number of blocks of the whole model
+  int64_t first_plain = 0,
+          last_plain = 0;       // numbers of first and last blocks that are not quantized
+  int64_t amax_history = 1024;  // delayed: number of steps
   DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
 };
 

@@ -55,14 +55,15 @@ void describe_collective(const ParamBucket& b, const ReduceOptions& options, Gra
     out.sent = sent(shard_group, CommKind::reduce_scatter, shard, dtype);
     if (group.copies() == 1) return;
     out.axis = cat(shard_group.name(), " and ", group.outer->name());
-    out.sent += b.update_sharded_over_copies() ? sent(*group.outer, CommKind::reduce_scatter, own, dtype)
-                                 : sent(*group.outer, CommKind::all_reduce, shard, dtype);
+    out.sent += b.update_sharded_over_copies()
+                    ? sent(*group.outer, CommKind::reduce_scatter, own, dtype)
+                    : sent(*group.outer, CommKind::all_reduce, shard, dtype);
   }
 }
 
 GradientBucket described(const ParamBucket& b, const ReduceOptions& options) {
   GradientBucket out{
-      .parts = {}, .waits = options.in_order || !options.overlap, .expert = b.plan.expert};
+      .parts = {}, .blocking = options.in_order || !options.overlap, .expert = b.plan.expert};
   for (const BucketItem& item : b.plan.items)
     if (out.parts.empty() || out.parts.back() != item.part) out.parts.push_back(item.part);
   if (b.gradients_sharded())
@@ -93,7 +94,7 @@ void GradReducer::before_gradient(int64_t leaf) { strategy_->before_gradient(lea
 void GradReducer::micro_batch_done() { strategy_->micro_batch_done(); }
 void GradReducer::reduce_scatter() { strategy_->reduce_scatter(); }
 
-void GradReducer::reduce() {
+void GradReducer::finish_step() {
   strategy_->reduce();
   buckets_.release_values();
 }

@@ -114,7 +114,8 @@ void OptimizerState::share_whole() {
   for (const auto& plan : plans_) {
     if (plan->scope != UpdateScope::whole_matrices) continue;
     if (plan->shared())
-      shared[(plan->bucket->plan.expert ? 1 : 0) + (plan->bucket->update_sharded_over_copies() ? 2 : 0)]
+      shared[(plan->bucket->plan.expert ? 1 : 0) +
+             (plan->bucket->update_sharded_over_copies() ? 2 : 0)]
           .push_back(plan.get());
     else
       whole_.push_back({{plan.get()}, std::nullopt});

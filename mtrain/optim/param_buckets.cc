@@ -243,8 +243,10 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
       } else {
         slice.master = part(b.masters, b.own_begin);
         if (narrow)
-          slice.value = b.values_sharded() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
-        slice.is_primary = b.update_sharded_over_copies() || !b.group.outer || b.group.outer->rank() == 0;
+          slice.value =
+              b.values_sharded() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
+        slice.is_primary =
+            b.update_sharded_over_copies() || !b.group.outer || b.group.outer->rank() == 0;
       }
       slices.push_back(std::move(slice));
     }
@@ -287,8 +289,8 @@ void ParamBuckets::start_gather(ParamBucket& b) {
   if (b.codes && codes_stale_) make_codes();
   b.presence = Presence::coming;
   if (!b.values_sharded()) {
-    b.gather =
-        b.group.shard_group().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
+    b.gather = b.group.shard_group().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end),
+                                                      b.values);
     return;
   }
   if (b.shard_stale && b.update_sharded_over_copies()) {

@@ -129,9 +129,10 @@ void BucketReduction::start(size_t b) {
   }
   if (of.plan.late && !std::exchange(partial_sums_done_, true)) reduce_partial_sums(buckets_);
   zero_unwritten(ctx_, of);
-  grads_[b].start(of.plan.zero_stage == 0 ? messages_.start_all_reduce(*of.group.all, of.grads)
-                                          : messages_.start_reduce_scatter(
-                                                of.group.shard_group(), of.grads, of.shard_of_grads()));
+  grads_[b].start(
+      of.plan.zero_stage == 0
+          ? messages_.start_all_reduce(*of.group.all, of.grads)
+          : messages_.start_reduce_scatter(of.group.shard_group(), of.grads, of.shard_of_grads()));
   running_.push_back(b);
   // With ZeRO 2 and 3, at most two buckets have memory for full gradients: this one, and the next
   // one that backward writes.

@@ -55,7 +55,8 @@ class Interpreter::StepsOfProgram {
     *owner.exchange_watch_ = [&owner](TokenExchange what, bool backward) {
       MT_CHECK(owner.cursor_, "experts exchange tokens outside of F and B");
       owner.cursor_->exchange(
-          what == TokenExchange::dispatch ? StepKind::dispatch : StepKind::combine, backward);
+          what == TokenExchange::dispatch ? InnerStepKind::dispatch : InnerStepKind::combine,
+          backward);
     };
   }
   ~StepsOfProgram() {
@@ -137,8 +138,9 @@ Model& Interpreter::model_of(const Action& action) const {
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
   if (!ctx_.tracked_axis || !out.placement()) return;
   Placement wanted =
-      loss ? Placement::I() : ctx_.tracked_axis->residual;  // losses are invariant: every rank starts
-                                                   // backward with the same gradient of each loss
+      loss ? Placement::I()
+           : ctx_.tracked_axis->residual;  // losses are invariant: every rank starts
+                                           // backward with the same gradient of each loss
   MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
            " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
 }
@@ -215,7 +217,7 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
 void Interpreter::run_with_steps(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (step_lists_.empty() || !has_steps(action.what)) return perform(action, step);
-  StepCursor cursor(action, step_lists_[at], step_rules_, step_hooks_);
+  InnerStepCursor cursor(action, step_lists_[at], step_rules_, step_hooks_);
   cursor_ = &cursor;
   try {
     perform(action, step);
@@ -241,7 +243,7 @@ void Interpreter::run_overlapped(const Program& program, size_t at, Step& step) 
   if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(ctx_);
   std::function<void()> alternate;
   *during_token_exchange_ = [&] {
-    StepCursor* mine = cursor_;
+    InnerStepCursor* mine = cursor_;
     alternate();
     cursor_ = mine;
   };
@@ -312,7 +314,7 @@ void Interpreter::forward(const Action& action, Step& step) {
     // The head must not add to its gradient while an overlapped backward of another micro-batch
     // uses it, so its gradient is deferred.
     if (is_last(action))
-      input.head_gradients = defer_head_wgrad_               ? defer_head()
+      input.head_gradients = defer_head_wgrad_        ? defer_head()
                              : during_token_exchange_ ? &flight.weights
                                                       : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
@@ -391,8 +393,8 @@ void Interpreter::reduce() {
            " losses of the output head were not used in backward, but the head has already added "
            "their gradients; for losses that are only reported, call the head with loss_weight 0");
   if (cursor_) cursor_->finish();  // starts the reductions that are left
-  if (hooks_.reduce)
-    hooks_.reduce();
+  if (hooks_.finish)
+    hooks_.finish();
   else
     parameters_.zero_unwritten_gradients(ctx_);
 }

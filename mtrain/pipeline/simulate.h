@@ -1,7 +1,7 @@
 // Simulates a schedule: finds its faults and computes its duration and memory, without tensors or
 // threads. Accepts compute-only schedules (data arrives a transfer time after it was computed) and
 // lowered ones (each transfer is an action). Collectives cost time only if they are actions
-// (with_sharding_actions()) or steps inside actions (stage_steps.h). Stateless; safe from any
+// (with_sharding_actions()) or inner steps of actions (stage_steps.h). Stateless; safe from any
 // thread.
 #pragma once
 #include <cstdint>
@@ -39,12 +39,12 @@ struct MT_API Costs {
   double byte = 0;  // time of a byte that a reduction of gradients sends
   /// Gathers run while their rank computes: F and B wait for the parameters of their stage only.
   /// Otherwise the rank waits for each. Scatter and R wait for reductions of gradients
-  /// (GradientBucket::waits: every step does). Gathers and reductions of a rank run one after the
-  /// other.
+  /// (GradientBucket::blocking: every inner step does). Gathers and reductions of a rank run one
+  /// after the other.
   bool overlap_gathers = true;
-  /// The steps inside actions. All blocks take the same time; recomputation takes none. During an
+  /// The inner steps of actions. All blocks take the same time; recomputation takes none. During an
   /// exchange of tokens the rank waits, or computes the other one of two overlapped actions.
-  StepRules steps = {};
+  InnerStepRules steps = {};
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
@@ -67,7 +67,7 @@ struct TimedAction {
 
 /// When a gather, an exchange or a reduction inside an action was in progress.
 struct TimedStep {
-  Step step;
+  InnerStep step;
   double start = 0, end = 0;
   size_t action = 0;  // of the rank's timeline
 };

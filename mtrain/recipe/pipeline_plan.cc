@@ -136,10 +136,10 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   return parts;
 }
 
-StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
+InnerStepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
   const Settings& s = recipe.settings;
   const auto& modules = s.model.recompute_modules;
-  StepRules rules{
+  InnerStepRules rules{
       .sharded = s.dist.zero >= 3,
       .ahead = s.ddp.overlap_param_gather,
       .recompute = s.model.recompute == "full",
@@ -240,9 +240,9 @@ std::string PipelinePlan::gathers_text() const {
     int64_t here = 0;
     for (const Action& a : program)
       if (a.what == ActionKind::gather_params) here += blocks(a.stage);
-    for (const Steps& list : expand_steps(program, steps))
-      here += std::count_if(list.begin(), list.end(), [&](const Step& step) {
-        return step.what == StepKind::gather && steps.part(step.part).block;
+    for (const InnerSteps& list : expand_steps(program, steps))
+      here += std::count_if(list.begin(), list.end(), [&](const InnerStep& step) {
+        return step.what == InnerStepKind::gather && steps.part(step.part).block;
       });
     gathered = std::max(gathered, here);
   }

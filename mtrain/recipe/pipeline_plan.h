@@ -14,8 +14,8 @@
 
 namespace mtrain {
 
-/// The speed of a rank, for the simulation of a step. If either is 0, transfers and collectives take
-/// no time.
+/// The speed of a rank, for the simulation of a step. If either is 0, transfers and collectives
+/// take no time.
 struct RankSpeed {
   double tflops = 0;   // of matrix products
   double link_gb = 0;  // gigabytes per second that it receives from other ranks
@@ -30,7 +30,7 @@ struct StepTraffic {
   double gathered = 0;           // bytes, of a block's parameters
   double exchanged = 0;          // bytes, of one all-to-all of tokens between expert-parallel ranks
   double expert_share = 0;       // the part of its operations that experts compute
-  double stream = 0;             // bytes that one stage sends to the next
+  double residual_bytes = 0;     // that one stage sends to the next
   bool overlap_gathers = false;  // with compute
 };
 
@@ -42,7 +42,7 @@ struct MT_API PipelinePlan {
   Schedule schedule;             // compute, collectives and reductions
   std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
-  StepRules steps;           // what happens inside actions, from the recipe's sizes
+  InnerStepRules steps;      // what happens inside actions, from the recipe's sizes
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
   bool adds_weight_actions = false;  // add W directly after B if the schedule has no W
@@ -53,7 +53,7 @@ struct MT_API PipelinePlan {
   int64_t ranks() const { return map.ranks(); }
   /// True if embedding and head are on different ranks.
   bool splits_embedding_and_head() const { return map.rank(0) != map.rank(map.stages() - 1); }
-  /// The lists of steps of a rank's program, as text.
+  /// The lists of inner steps of a rank's program, as text.
   std::string steps_text(int64_t rank) const;
   /// The program of a rank, including transfers.
   Program program(int64_t rank) const;

@@ -6,7 +6,8 @@
 
 namespace mtrain {
 
-/// Adds placeholders for components that are not in the catalog. Call it after all plugins are added.
+/// Adds placeholders for components that are not in the catalog. Call it after all plugins are
+/// added.
 MT_API void add_planned(SchemaCatalog& catalog);
 
 }  // namespace mtrain

@@ -279,9 +279,9 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
                             : number_at(recipe, "dist.nproc");
   if (wanted.any_ranks && !cluster.starts_run && cluster.world_size == 0)
     cluster.world_size = least_ranks(recipe);
-  recipe.ranks = cluster.world_size > 0        ? cluster.world_size
+  recipe.ranks = cluster.world_size > 0            ? cluster.world_size
                  : cluster.starts_run || nproc > 1 ? nproc
-                                               : 0;
+                                                   : 0;
   if (wanted.cluster.world_size == 0 && recipe.ranks > 1 && asked) {
     Cluster all = cluster;
     all.world_size = recipe.ranks;

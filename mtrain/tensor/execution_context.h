@@ -43,7 +43,7 @@ class MT_API ExecutionContext {
 
   Tensor empty(const Shape& shape, DType dtype) {
     Tensor t(*this, shape, dtype);
-    if (made) made->push_back(t.storage());
+    if (created_storages) created_storages->push_back(t.storage());
     return t;
   }
   Tensor zeros(const Shape& shape, DType dtype);
@@ -90,7 +90,7 @@ class MT_API ExecutionContext {
   /// Number of backward passes in progress; they nest where blocks are recomputed.
   int64_t backwards = 0;
   /// If set, records each new storage (offloading checks which of them stay alive).
-  std::optional<std::vector<std::weak_ptr<Storage>>> made;
+  std::optional<std::vector<std::weak_ptr<Storage>>> created_storages;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

@@ -72,7 +72,7 @@ struct RmsNormBackwardArgs {
 /// rstd [rows] (Ba et al. 2016, arXiv:1607.06450).
 struct LayerNormArgs {
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   const void* b;  // may be null
   void* y;
   float* mean;
@@ -85,7 +85,7 @@ struct LayerNormArgs {
 struct LayerNormBackwardArgs {
   const void* dy;
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   const float* mean;
   const float* rstd;
   void* dx;   // may be null

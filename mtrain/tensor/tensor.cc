@@ -24,7 +24,7 @@ Storage::Storage(ExecutionContext& ctx, size_t bytes, std::shared_ptr<void> memo
       bytes_(bytes),
       use_(ctx.memory().use()),
       memory_(std::move(memory)) {
-  ctx.memory().count(bytes, use_);
+  ctx.memory().add_external(bytes, use_);
 }
 Storage::~Storage() { release(); }
 

@@ -65,7 +65,7 @@ std::vector<float> reduced(GradReducer& reducer, ParamBuckets& buckets, ParamLis
   reducer.micro_batch_done();
   for (size_t b = 0; b < reducer.buckets().size(); ++b) reducer.start(b);
   if (buckets.options().zero_stage >= 2) reducer.reduce_scatter();
-  reducer.reduce();
+  reducer.finish_step();
   std::vector<float> out;
   for (const ParamSlice& slice : buckets.slices()) {
     std::vector<float> got = downloaded(slice.grad.context(), slice.grad);

@@ -53,10 +53,10 @@ Tensor apply_or_compose(bool fused, Op op, const Inputs&... in) {
   ExecutionContext& ctx = std::get<0>(std::forward_as_tuple(in...)).context();
   MaybePlacement placed;
   if (ctx.tracked_axis) placed = op.placed(in...);
-  struct Untyped {
+  struct Untracked {
     ExecutionContext& ctx;
-    std::optional<PlacementAxis> typed = std::exchange(ctx.tracked_axis, std::nullopt);
-    ~Untyped() { ctx.tracked_axis = typed; }
+    std::optional<PlacementAxis> axis = std::exchange(ctx.tracked_axis, std::nullopt);
+    ~Untracked() { ctx.tracked_axis = axis; }
   } untyped{ctx};
   Tensor y = op.composition(in...);
   y.set_placement(placed);

@@ -72,8 +72,8 @@ struct LinearCrossEntropy {
       Tensor logits = ctx.empty({end - begin, vocab}, x.dtype());
       QuantizedProducts::Operand in, top;
       if (quantized)
-        quantized->forward(ctx, in = quantized->prepare(ctx, part(x), QuantOperand::input), matrix, b,
-                           {}, logits);
+        quantized->forward(ctx, in = quantized->prepare(ctx, part(x), QuantOperand::input), matrix,
+                           b, {}, logits);
       else
         linear_forward(ctx, part(x), w, b, {}, logits);
       const bool backward = dx.defined() || open;

@@ -87,7 +87,7 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
 }
 
 QuantizedProducts::Operand QuantizedProducts::prepare(ExecutionContext& ctx, const Tensor& x,
-                                                   QuantOperand operand, int64_t matrix) const {
+                                                      QuantOperand operand, int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(ctx, x, operand)};
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");

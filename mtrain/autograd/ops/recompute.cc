@@ -131,8 +131,8 @@ Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, cons
   return apply(Recompute{.block = std::move(block), .keep = {}}, start_of_gradients(a), b);
 }
 
-Tensor recompute_discardable(std::function<Tensor(const std::array<Tensor, 3>&)> block, const Tensor& a,
-                const Tensor& b, const Tensor& c) {
+Tensor recompute_discardable(std::function<Tensor(const std::array<Tensor, 3>&)> block,
+                             const Tensor& a, const Tensor& b, const Tensor& c) {
   if (!a.context().grad_enabled) return block({a, b, c});
   return apply(Replay{.block = std::move(block)}, start_of_gradients(a), b, c);
 }

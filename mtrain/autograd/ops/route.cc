@@ -367,8 +367,9 @@ std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& lo
     if (padded(b.padding, t)) continue;
     int32_t* const chosen = out.data() + t * rule.top_k;
     if (!b.selection_scores.empty())
-      router.choose_by(b.selection_scores.subspan(static_cast<size_t>(t * width), static_cast<size_t>(width)),
-                       chosen);
+      router.choose_by(
+          b.selection_scores.subspan(static_cast<size_t>(t * width), static_cast<size_t>(width)),
+          chosen);
     else
       router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width),
                             b.bias, true, chosen);
@@ -390,7 +391,8 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
            balance.bias.size(), " biases");
   MT_CHECK(balance.padding.empty() || static_cast<int64_t>(balance.padding.size()) == tokens,
            balance.padding.size(), " marks of padding for ", tokens, " tokens");
-  MT_CHECK(balance.selection_scores.empty() || static_cast<int64_t>(balance.selection_scores.size()) == tokens * width,
+  MT_CHECK(balance.selection_scores.empty() ||
+               static_cast<int64_t>(balance.selection_scores.size()) == tokens * width,
            balance.selection_scores.size(), " selection scores");
   MT_CHECK(balance.selection_scores.empty() || (balance.bias.empty() && rule.groups == 0),
            "ranks of experts with a bias or groups");

@@ -85,7 +85,8 @@ Outcome play(AttentionOptions options, int ranks, bool sequence) {
                              .tracks_placements = true};
     Fixture lab{1};
     ExecutionContext& ctx = lab.context();
-    if (ranks > 1) ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
+    if (ranks > 1)
+      ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     ParamList list;
     BuildSettings settings{.ctx = ctx, .parameters = list};
     settings.parallel = &parallel;

@@ -65,7 +65,8 @@ Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
         .tp = &mesh["tp"], .sequence_parallel = layout.sequence, .tracks_placements = true};
     Fixture lab{1};
     ExecutionContext& ctx = lab.context();
-    if (layout.ranks > 1) ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
+    if (layout.ranks > 1)
+      ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     ParamList list;
     BlockPlan blocks{.parts = layout.again};
     BuildSettings settings{.ctx = ctx, .parameters = list};

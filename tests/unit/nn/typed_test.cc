@@ -26,7 +26,8 @@ struct Place {
   Place(Communicator& world, bool sequence, bool typed)
       : mesh(world, MeshLayout({{"tp", kRanks}})) {
     parallel = {.tp = &mesh["tp"], .sequence_parallel = sequence, .tracks_placements = typed};
-    if (typed) lab.context().tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
+    if (typed)
+      lab.context().tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     settings.parallel = &parallel;
   }
   Tensor tensor(const Shape& shape, std::optional<Placement> placement) {
@@ -97,7 +98,8 @@ struct Whole {
     x = attention(norm(x), input, x);
     x = recompute([this](const Tensor& h) { return mlp(norm(gated(norm(h), h)), h); }, x);
     if (place.lab.context().tracked_axis)
-      MT_CHECK(x.placement() == place.parallel.residual_placement(), "the stream has lost its letter");
+      MT_CHECK(x.placement() == place.parallel.residual_placement(),
+               "the stream has lost its letter");
     return head(last(gelu(dense(x), GeluKind::erf)), input);
   }
 

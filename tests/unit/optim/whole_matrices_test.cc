@@ -216,7 +216,7 @@ struct Rank {
     for (size_t b = 0; b < reducer->buckets().size(); ++b) reducer->start(b);
     reducer->micro_batch_done();
     if (buckets->options().zero_stage >= 2) reducer->reduce_scatter();
-    reducer->reduce();
+    reducer->finish_step();
     if (number == 1) state->rehearse_update();
     state->update({.lr = 0.1, .weight_decay = 0.01, .grad_norm = 1, .step = number});
     for (Parameter& p : list.all()) p.leaf->has_grad = false;
