@@ -87,7 +87,7 @@ StepTraffic traffic_of(const Recipe& recipe) {
                   .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
                   .overlap_gathers = s.ddp.overlap_param_gather};
   const double stream = tokens * sizes.hidden * bytes / (d.sp ? tp : 1);
-  out.stream = stream;
+  out.residual_bytes = stream;
   if (experts) {
     const Node* dispatcher = recipe.config.root().find("model.moe.dispatcher");
     const bool gathered = dispatcher && dispatcher->as_text() == "allgather";
@@ -203,7 +203,7 @@ Costs PipelinePlan::costs(const RankSpeed& speed) const {
   if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
     per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
   costs.byte = per_byte;
-  if (ranks() > 1) costs.send = per_byte * traffic.stream;
+  if (ranks() > 1) costs.send = per_byte * traffic.residual_bytes;
   for (int64_t s = 0; s < map.stages(); ++s) {
     auto n = static_cast<double>(blocks(s));
     StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
