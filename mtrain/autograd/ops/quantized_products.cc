@@ -82,7 +82,7 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
     if (ctx.training) delayed->record(ctx, operand, amax);
     if (Tensor known = delayed->from_history(ctx, operand); known.defined()) return known;
   }
-  if (share) share(amax, operand);
+  if (all_reduce_amax) all_reduce_amax(amax, operand);
   return amax;
 }
 
@@ -241,7 +241,7 @@ QuantizedProducts::Operand QuantizedProducts::rotate(ExecutionContext& ctx, cons
                                         .cols = x.size(1),
                                         .signs = kHadamardSigns,
                                         .dtype = x.dtype()});
-  return take(ctx, y, kind);
+  return prepare(ctx, y, kind);
 }
 
 void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const Operand& w,
