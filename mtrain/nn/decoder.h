@@ -37,8 +37,8 @@ struct MT_API DecoderSettings {
   HeadLayout head_layout() const;
   /// The attention of block `index`. `rope` must outlive the layer.
   AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
-  /// The factor of the attention logits with latent attention: 1 / sqrt(query width), times that of
-  /// yarn.
+  /// The factor of the attention logits with multi-head latent attention: 1 / sqrt(query width),
+  /// times that of yarn.
   double latent_scale() const;
   /// The number of elements of a head to which rotary positions apply.
   int64_t rotary_head_dim() const { return latent ? latent->heads.rotary : head_layout().head_dim; }

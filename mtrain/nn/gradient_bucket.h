@@ -23,7 +23,7 @@ struct GradientBucket {
   bool blocking = true;  // where the rank starts the reduction, it waits until it is complete;
                          // false: the reduction overlaps with compute
   bool expert =
-      false;  // parameters of experts, whose replicas are on other ranks than those of others
+      false;  // parameters of experts, which are replicated over other ranks than the rest
   std::string collective;  // "all-reduce"
   std::string axis;        // the group of ranks: "dp"
   int64_t ranks = 1;       // in that group

@@ -1,7 +1,8 @@
 // ParamBuckets: the sharding of parameters, gradients and optimizer state over data-parallel ranks
 // (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al.
 // 2023, arXiv:2304.11277). A parameter's value is its compute copy, in the model's dtype; its
-// master weight is the float copy that the optimizer updates. Owns the memory of gradients and,
+// master weight is the float copy that the optimizer updates, or the value itself if that is float.
+// Owns the memory of gradients and,
 // from zero 1 on, of values and master weights. Parameters are in flat buckets, each split into one
 // equal shard per rank.
 //   zero 0  every rank holds everything

@@ -22,8 +22,7 @@ enum class ActionKind : uint8_t {
   send_forward,   // activations, to the stage after
   recv_backward,  // gradients of activations, from the stage after
   send_backward,  // gradients of activations, to the stage before
-  reduce,         // R: the reduction of the stage's gradients over its replicas is complete, once
-                  // per step
+  reduce,  // R, once per step: completes the reduction of the stage's gradients over its replicas
   reduce_scatter,  // ZeRO 2 and 3: adds a micro-batch's gradients to the shards of the replicas
   gather_params,   // ZeRO 3: all-gather of the stage's parameters
   release_params   // ZeRO 3: frees the gathered parameters
