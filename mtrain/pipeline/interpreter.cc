@@ -333,8 +333,8 @@ void Interpreter::forward(const Action& action, Step& step) {
     else
       step.result.micro_batches[micro] = sum(out);
   } else {
-    stream_shape_ = out.shape();
-    stream_dtype_ = out.dtype();
+    residual_shape_ = out.shape();
+    residual_dtype_ = out.dtype();
     link_.put({ActionKind::send_forward, action.stage, action.micro}, out);
   }
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);

@@ -113,8 +113,8 @@ class MT_API Interpreter {
   void forget_shapes() { link_.forget_shapes(); }
   /// The shape and dtype of a stage's output; empty before its first forward. A dry run of the next
   /// stage passes them to expect().
-  const Shape& stream_shape() const { return stream_shape_; }
-  DType stream_dtype() const { return stream_dtype_; }
+  const Shape& residual_shape() const { return residual_shape_; }
+  DType residual_dtype() const { return residual_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
 
  private:
@@ -155,8 +155,8 @@ class MT_API Interpreter {
   std::vector<Model*> models_;  // by stage; null if another rank has it
   StageLink link_;
   std::map<std::pair<int16_t, int32_t>, InFlight> flights_;  // by stage and micro-batch
-  Shape stream_shape_;
-  DType stream_dtype_ = DType::f32;
+  Shape residual_shape_;
+  DType residual_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
   ParamHooks param_hooks_;
