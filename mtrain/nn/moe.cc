@@ -122,10 +122,10 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
   Tensor logits = logits_of(x);
   ExecutionContext& ctx = x.context();
-  std::vector<double> ranks;
+  std::vector<double> assignment;
   if (options_.sinkhorn && ctx.training && ctx.backend().computes()) {
-    ranks = sinkhorn_assignment(logits, balanced.padding, *parallel_);
-    balanced.selection_scores = ranks;
+    assignment = sinkhorn_assignment(logits, balanced.padding, *parallel_);
+    balanced.selection_scores = assignment;
   }
   Routed routed = route(logits, options_.rule, balanced, record_.get());
   const int64_t padded = drop(routed, ctx);

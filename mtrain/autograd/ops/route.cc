@@ -100,9 +100,9 @@ class TokenRouter {
     choose(ranked_, rule_.top_k, allowed_, out);
   }
   /// Selects by other values than the scores.
-  void choose_by(std::span<const double> ranks, int32_t* out) {
-    allowed_.assign(ranks.size(), true);
-    choose(ranks, rule_.top_k, allowed_, out);
+  void choose_by(std::span<const double> scores, int32_t* out) {
+    allowed_.assign(scores.size(), true);
+    choose(scores, rule_.top_k, allowed_, out);
   }
 
   /// Weights of the selected experts: w_j = scaling · s_j / Σ s, or without the division.
@@ -395,7 +395,7 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
                static_cast<int64_t>(balance.selection_scores.size()) == tokens * width,
            balance.selection_scores.size(), " selection scores");
   MT_CHECK(balance.selection_scores.empty() || (balance.bias.empty() && rule.groups == 0),
-           "ranks of experts with a bias or groups");
+           "selection scores with a bias or groups");
   for (const BalanceTerm& term : balance.terms)
     MT_CHECK(
         term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,
