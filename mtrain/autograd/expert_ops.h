@@ -40,8 +40,9 @@ struct RouterRule {
                        // `group_best` best scores (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2)
   int64_t group_top_k = 0;        // number of selected groups
   int64_t group_best = 0;         // 0: max(1, top_k / group_top_k)
-  std::optional<bool> normalize;  // the division by Σ s; absent: as said above. Softmax over the
-                                  // selected experts has it in any case
+  std::optional<bool> normalize;  // the division by Σ s; absent: the default described above.
+                                  // Must not be false for softmax over the selected experts, which
+                                  // is always normalized
 
   bool normalizes() const {
     return normalize.value_or(score == Score::softmax ? !pre_softmax : top_k > 1);
@@ -60,9 +61,9 @@ struct BalanceTerm {
       load;  // given: f of each expert, from another source; read only in forward
 };
 
-/// Everything that balances a router. `add_up` sums its argument, in place, over all ranks that
-/// share the tokens of the micro-batch; empty: one rank. The losses enter the gradient of the
-/// logits with `token_weight` per token, like each token's own loss.
+/// Everything that balances a router. `all_reduce_sum` sums its argument, in place, over all ranks
+/// between which the tokens of the micro-batch are sharded; empty: one rank. The losses enter the
+/// gradient of the logits with `token_weight` per token, like each token's own loss.
 struct RouterBalance {
   std::vector<BalanceTerm> terms;
   double z_coefficient =
@@ -73,10 +74,10 @@ struct RouterBalance {
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
   std::span<const double>
-      ranks;  // [T,E]: the selection takes the experts with the largest of these values, in place
-              // of the scores; read only in forward; empty: the scores
+      selection_scores;  // [T,E]: replaces the scores when experts are selected; read only in
+                         // forward; empty: the scores are used
   std::span<const int32_t> padding;  // [T], not 0: the position is padding; empty: none
-  std::function<void(std::span<int64_t>)> add_up;
+  std::function<void(std::span<int64_t>)> all_reduce_sum;
   float token_weight = 0;
 };
 
@@ -102,7 +103,8 @@ MT_API Routed route(const Tensor& logits_TE, const RouterRule& rule, const Route
                     RouterRecord* record);
 
 /// A mapping of rows: row i of the result is row `from[i]` of the source, and row t of the source
-/// goes to the rows `to[t, 0 … fan)` of the result, -1 where there are fewer. Both are int32.
+/// goes to the rows `to[t, 0 … fan)` of the result, -1 where there are fewer than `fan`. Both are
+/// int32.
 struct RowMap {
   Tensor from;  // [R]
   Tensor to;    // [T, fan]

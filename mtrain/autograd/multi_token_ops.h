@@ -9,8 +9,8 @@ namespace mtrain {
 /// y [T, A+B] = a [T, A] and b [T, B] side by side.
 MT_API Tensor join_columns(const Tensor& a_TA, const Tensor& b_TB);
 
-/// y = loss, float [T]. Backward gives its gradient to `loss` and `factor` times it to `further`,
-/// so that the objective is the sum of y plus `factor` times the sum of `further`.
-MT_API Tensor attach_loss(const Tensor& loss_T, const Tensor& further_T, float factor);
+/// y = loss, float [T]. Backward gives its gradient to `loss` and `factor` times it to
+/// `auxiliary`, so that the objective is the sum of y plus `factor` times the sum of `auxiliary`.
+MT_API Tensor attach_loss(const Tensor& loss_T, const Tensor& auxiliary_T, float factor);
 
 }  // namespace mtrain

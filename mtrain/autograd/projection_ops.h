@@ -22,8 +22,8 @@ struct HeadNormForm {
   /// place. Collective; called in forward and in backward.
   std::function<void(const Tensor& sums_2T)> join = {};
   HeadLayout whole = {};    // with `join`: the layout of all ranks together
-  bool counts_keys = true;  // with `join`: false for a rank whose keys another rank has, too, and
-                            // counts
+  bool counts_keys = true;  // with `join`: false on a rank whose key heads are copies that
+                            // another rank contributes to the sum
 };
 /// Weight and bias of the queries' norm and of the keys'; a bias may be undefined.
 struct HeadNormWeights {

@@ -74,7 +74,7 @@ class MT_API DelayedScales {
 /// Scales of a weight that is stored as codes (optim/quantized_weights.h), one float per matrix:
 /// the amax of the whole matrix, and the factor of its codes.
 struct WeightScales {
-  Tensor measured, factors;
+  Tensor amax, factors;
 };
 
 class MT_API QuantizedProducts {
@@ -84,7 +84,7 @@ class MT_API QuantizedProducts {
 
   /// Turns the amax of an operand's shard into the maximum over all ranks that hold a shard of it,
   /// in place. Collective; empty: one rank.
-  std::function<void(const Tensor& amax, QuantOperand operand)> share;
+  std::function<void(const Tensor& amax, QuantOperand operand)> all_reduce_amax;
   DelayedScales* delayed = nullptr;  // for recipe `delayed`; not owned
   WeightScales coded;                // undefined unless the weight is stored as codes
   /// Position of this rank's columns of output gradients in the whole matrix, and the width of the
@@ -103,8 +103,8 @@ class MT_API QuantizedProducts {
   /// Prepares x as an operand of the products below: calls measure(), or finds the factor of a
   /// weight that is stored as codes and records its amax in the same way. `matrix`: the index of
   /// the matrix in a weight that holds several.
-  Operand take(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
-               int64_t matrix = 0) const;
+  Operand prepare(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
+                  int64_t matrix = 0) const;
 
   /// Quantizes any elements of a weight, for recipes with one scale per matrix, and returns the
   /// factor of the codes: the same codes and factor as in products. `amax`: the amax of the matrix.

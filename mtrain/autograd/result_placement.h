@@ -1,6 +1,6 @@
 // ResultPlacement: computes the placement of an op's result along the axis of
-// ExecutionContext::typed, and refuses inputs that cannot be combined, before anything is computed.
-// An op with placement rules has a member
+// ExecutionContext::tracked_axis, and refuses inputs that cannot be combined, before anything is
+// computed. An op with placement rules has a member
 //   MaybePlacement placed(const Tensor& …) const;   // same inputs as forward()
 // that uses ResultPlacement, and its result then carries the placement. The result of another op
 // keeps what forward() set, usually nothing. If the placement of an input is unknown, the placement

@@ -15,7 +15,7 @@ namespace mtrain {
 using AttentionSpans = std::shared_ptr<const std::vector<AttentionSpan>>;
 
 /// The bias of the scores of each head. Row h of `table` belongs to head h; column zero + d is
-/// added to the score of a key d positions behind the query (before it: d < 0).
+/// added to the score of the key at position query + d (d < 0: an earlier key).
 struct DistanceBias {
   Tensor table_HN = {};  // in the dtype of the queries; undefined: no bias
   int64_t zero = 0;

@@ -83,7 +83,8 @@ class MT_API TapeNode : public GradTarget {
       0;  // creation number: nodes run in descending order, which is a valid topological order
   Shape shape;  // of the result; its gradient arrives with this shape and dtype
   DType dtype = DType::f32;
-  bool queued = false, spent = false;  // backward will run it; backward has run it
+  bool queued = false;  // backward will run it
+  bool spent = false;   // backward has run it
   std::vector<std::shared_ptr<NodeBase>> inputs;
 };
 
@@ -164,11 +165,11 @@ Tensor apply(Op op, const Inputs&... in) {
   constexpr bool kPlaces = requires { op.placed(in...); };
   MaybePlacement placed;
   if constexpr (kPlaces) {
-    if (ctx.typed) placed = op.placed(in...);
+    if (ctx.tracked_axis) placed = op.placed(in...);
   }
   auto result = [&](Tensor made) {
     Tensor out = made.detach();
-    if (kPlaces && ctx.typed) out.set_placement(placed);
+    if (kPlaces && ctx.tracked_axis) out.set_placement(placed);
     return out;
   };
   if (!record) return result(op.forward(ctx, in...));

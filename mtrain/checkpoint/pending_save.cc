@@ -111,7 +111,7 @@ void CheckpointStore::agree(const std::exception_ptr& failure) {
 /// Advances from a stage that every rank has finished to the next one; true if it was the last.
 bool PendingSave::State::next() {
   agree();
-  if (part == Part::looking) {
+  if (part == Part::preparing) {
     result.already_saved = store.vote(same);
     if (!result.already_saved) {
       begin(Part::writing, &State::write);
@@ -146,7 +146,7 @@ PendingSave CheckpointStore::begin_save(int64_t step, std::function<std::vector<
   MT_CHECK(writable_ && step >= 0, "step ", step);
   auto state =
       std::make_unique<PendingSave::State>(*this, step, std::move(slices), meta, background);
-  state->begin(PendingSave::State::Part::looking, &PendingSave::State::look);
+  state->begin(PendingSave::State::Part::preparing, &PendingSave::State::prepare);
   return PendingSave(std::move(state));
 }
 

@@ -21,14 +21,14 @@ struct PendingSave::State {
         std::string_view text, bool in_background);
   ~State();
 
-  // The work of the stages, with the points of docs/checkpoints.md: look() creates the slices and
-  // runs P0, write() P1 to P5, commit() P6 to P10.
-  void look();
+  // The work of the stages, with the points of docs/checkpoints.md: prepare() creates the slices
+  // and runs P0, write() P1 to P5, commit() P6 to P10.
+  void prepare();
   void write();
   void commit();
 
   /// Starts a stage; on a separate thread when the save runs in the background.
-  enum class Part { looking, writing, committing, over };
+  enum class Part { preparing, writing, committing, over };
   void begin(Part next_part, void (State::*work)());
   /// Collective: true on every rank when all ranks have finished the current stage.
   bool all_through() const;
@@ -45,8 +45,8 @@ struct PendingSave::State {
   const bool background;
   const fs::path temporary;
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  Part part = Part::looking;
-  std::string meta;  // canonical from look() on
+  Part part = Part::preparing;
+  std::string meta;  // canonical from prepare() on
   bool exists = false, damaged = false, same = false;
   Manifest manifest;
   SaveResult result;

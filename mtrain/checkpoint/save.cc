@@ -133,7 +133,7 @@ void CheckpointStore::clean() {
   }
 }
 
-void PendingSave::State::look() {
+void PendingSave::State::prepare() {
   slices = source();
   point("ckpt.p0");
   meta = canonical_meta(meta, "metadata");

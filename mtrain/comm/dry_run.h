@@ -20,8 +20,8 @@ class MT_API DryRunCommunicator final : public Communicator {
   const std::string& name() const override { return name_; }
   std::span<const int> world_ranks() const override { return ranks_; }
   void abort(std::string_view, ErrorClass) noexcept override {}
-  /// A group of this rank with a given rank and size, since split() cannot know the colors and keys
-  /// of the other ranks.
+  /// A subgroup of the given size in which this rank has the given rank. It replaces split(), which
+  /// cannot know the colors and keys of the other ranks.
   std::unique_ptr<Communicator> group(int rank, int size, std::string name) const;
 
  protected:

@@ -34,7 +34,7 @@ std::string call_place(const CommCall& call, uint64_t number, const std::string&
 }
 
 Error peer_error(const CommFailure& failure, int rank, const std::string& place) {
-  if (failure.found) return Error(ErrorClass::peer, failure.reason, kContinue);
+  if (failure.detected_by_watcher) return Error(ErrorClass::peer, failure.reason, kContinue);
   std::string who = failure.rank < 0 ? "" : cat("rank ", failure.rank, " failed: ");
   return Error(ErrorClass::peer, cat(who, failure.reason, "; rank ", rank, " was in ", place),
                failure.rank < 0 ? "the ranks must make the same calls in the same order"

@@ -14,7 +14,7 @@ struct CommFailure {
   int rank = -1;       // in the world; -1 if no single rank is at fault
   std::string reason;  // for a mismatch: the calls of both ranks
   ErrorClass error_class = ErrorClass::peer;
-  bool found = false;  // detected by the watcher; `reason` is the whole report and names the rank
+  bool detected_by_watcher = false;  // `reason` is the whole report and names the rank
 };
 
 /// The class for a number from another process; `peer` for a number that is no class, including 0

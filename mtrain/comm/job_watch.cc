@@ -285,8 +285,9 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   }
   auto found = judge_.look(now, first());
   if (!found) return;
-  CommFailure failure{
-      .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
+  CommFailure failure{.rank = found->ranks.empty() ? -1 : found->ranks[0],
+                      .reason = found->message,
+                      .detected_by_watcher = true};
   send_all(kFound, bytes_of(FailureMessage{
                        failure, found->ranks}));  // also to the first rank, which may still resume
   flush();
@@ -300,7 +301,7 @@ void JobWatch::Watcher::conclude(const CommFailure& failure, const std::vector<i
   {
     std::lock_guard lock(job_.mutex_);
     job_.failure_ = failure;
-    job_.failure_->found = true;
+    job_.failure_->detected_by_watcher = true;
   }
   Error error = peer_error(*job_.failure_, job_.rank_, "");
   if (const auto& give_up = job_.context_.watch.give_up)

@@ -49,7 +49,7 @@ void ThreadWatch::watch() {
     if (!found) continue;
     CommFailure failure{.rank = found->ranks.empty() ? -1 : found->ranks[0],
                         .reason = found->message,
-                        .found = true};
+                        .detected_by_watcher = true};
     if (!state_->fail(failure)) continue;
     if (sleep(kComeBack) && options.give_up) options.give_up(peer_error(failure, 0, ""), true);
     return;

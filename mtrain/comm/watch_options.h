@@ -13,11 +13,11 @@ struct WatchOptions {
   /// this time or three times the duration of the slowest steps, whichever is longer (job_judge.h).
   /// Zero: ranks are not watched; only the time limit of calls applies.
   std::chrono::milliseconds silence{0};
-  /// Ends the process after a failure of the job, since its own ranks may hang. `speaks`: this
+  /// Ends the process after a failure of the job, since its own ranks may hang. `reports`: this
   /// process reports the failure to the user; true in one process of the job. Called on a separate
   /// thread without locks; need not return. Empty: ranks get the error from their calls, and the
   /// job waits for a rank that makes no call.
-  std::function<void(const Error& error, bool speaks)> give_up;
+  std::function<void(const Error& error, bool reports)> give_up;
   /// Receives a notice for the user, such as about a slow rank. Called on a separate thread.
   std::function<void(const std::string& text)> note;
 };

@@ -97,8 +97,8 @@ struct Schema {
   std::string objective = {};
   /// A communicator that exchanges device memory; see Fields::device_memory().
   bool device_memory = false;
-  /// A model that uses the results of its norms again; see Fields::keeps_norms().
-  bool keeps_norms = false;
+  /// A model that uses the results of its norms again; see Fields::reuses_norm_outputs().
+  bool reuses_norm_outputs = false;
 };
 
 class Node;  // tree.h: a node of a parsed recipe
@@ -198,8 +198,8 @@ class MT_API Fields {
 
   /// Declares a model that adds the results of its norms to the residual stream. They are then not
   /// recomputed: recipes with model.recompute_modules=[layernorm] are refused.
-  void keeps_norms() { keeps_norms_ = true; }
-  bool has_kept_norms() const { return keeps_norms_; }
+  void reuses_norm_outputs() { reuses_norm_outputs_ = true; }
+  bool has_reused_norm_outputs() const { return reuses_norm_outputs_; }
 
   /// The default class of the settings that are declared after this call.
   void resume(ResumeClass value) { resume_ = value; }
@@ -210,7 +210,7 @@ class MT_API Fields {
  private:
   Field& declare(std::string_view name, FieldTarget target, std::string_view doc);
   std::string prefix_, objective_;
-  bool device_memory_ = false, keeps_norms_ = false;
+  bool device_memory_ = false, reuses_norm_outputs_ = false;
   ResumeClass resume_ = ResumeClass::changes_result;
   std::deque<Field> fields_;  // a deque: references stay valid while more are declared
 };
@@ -232,7 +232,7 @@ Schema schema_of(std::string name, std::string doc) {
                 {},
                 fields.objective(),
                 fields.has_device_memory(),
-                fields.has_kept_norms()};
+                fields.has_reused_norm_outputs()};
   for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
   return schema;
 }

@@ -276,7 +276,7 @@ std::string schema_to_json(const Schema& schema) {
   if (!schema.needs.empty()) root["needs"] = schema.needs;
   if (!schema.objective.empty()) root["objective"] = schema.objective;
   if (schema.device_memory) root["device_memory"] = true;
-  if (schema.keeps_norms) root["keeps_norms"] = true;
+  if (schema.reuses_norm_outputs) root["keeps_norms"] = true;
   root["fields"] = std::move(fields);
   return root.dump(2) + "\n";
 }
@@ -291,7 +291,7 @@ Schema schema_from_json(std::string_view text) {
     take(root, "needs", schema.needs);
     take(root, "objective", schema.objective);
     take(root, "device_memory", schema.device_memory);
-    take(root, "keeps_norms", schema.keeps_norms);
+    take(root, "keeps_norms", schema.reuses_norm_outputs);
     for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
     return schema;
   } catch (const nlohmann::json::exception& fault) {

@@ -24,9 +24,9 @@ struct FimConfig {
   int32_t prefix = 0, middle = 0, suffix = 0, pad = 0;  // ids of the special tokens
   std::optional<int32_t> eod;                           // ends a text
   std::optional<int32_t> fragment;  // splits a text into fragments first (files of a repository)
-  double fragment_rate = 0;  // fraction of the fragments that are rearranged, in the fraction
-                             // `rate` of texts with fragments
-  std::string no_prefix;     // texts with this beginning are not rearranged
+  double fragment_rate = 0;         // within a text with fragments that was chosen by `rate`: the
+                                    // fraction of its fragments that are rearranged
+  std::string no_prefix;            // texts with this beginning are not rearranged
 };
 
 /// Refers to its tokenizer, which must outlive it. Immutable; safe from any thread.

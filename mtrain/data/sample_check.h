@@ -1,6 +1,6 @@
 // check_sample(): whether a source filled a sample as SampleSource::get() requires. Kernels do not
 // check ids and positions again: an id outside the vocabulary would read as zeros, a position
-// outside the sample would read behind a table. Stateless; safe from any thread.
+// outside the sample would read past the end of the RoPE table. Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 

@@ -66,10 +66,10 @@ class MT_API SpanCorruption {
   uint64_t seed_, stream_;
 };
 
-/// Reads text `index` of `text` and gives its ids without the removed spans, followed by the spans.
-/// `what`: the data's name, for errors. Throws Error.
-MT_API std::vector<int32_t> corrupted_ids(const SampleSource& text,
+/// Reads sample `index` of `texts` and returns its ids without the removed spans, followed by the
+/// spans. `name`: the data's, for errors. Throws what get() and apply() throw.
+MT_API std::vector<int32_t> corrupted_ids(const SampleSource& texts,
                                           const SpanCorruption& corruption, int64_t index,
-                                          const std::string& what);
+                                          const std::string& name);
 
 }  // namespace mtrain

@@ -107,7 +107,7 @@ SpanCorruptionConfig SpanSettings::corruption(const Tokenizer* known, int64_t to
   return out;
 }
 
-std::string marks_of(const SpanCorruptionConfig& config, int64_t sentinels) {
+std::string special_tokens_hash(const SpanCorruptionConfig& config, int64_t sentinels) {
   std::string marks = cat(config.end);
   for (int32_t id : std::span(config.sentinels).first(static_cast<size_t>(sentinels)))
     marks += cat(",", id);

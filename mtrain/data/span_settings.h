@@ -18,13 +18,13 @@ struct MT_API SpanSettings {
 
   /// Sentinels that a text of `tokens` tokens needs.
   int64_t needed(int64_t tokens) const;
-  /// Marks of the tokenizer for texts of `tokens` tokens, which fill a sample of `seq_length`.
-  /// Throws Error(config) if `tokenizer` is null or lacks some of them.
+  /// The tokenizer's sentinels and end token for texts of `tokens` tokens, which fill a sample of
+  /// `seq_length`. Throws Error(config) if `tokenizer` is null or lacks some of them.
   SpanCorruptionConfig corruption(const Tokenizer* tokenizer, int64_t tokens,
                                   int64_t seq_length) const;
 };
 
 /// The hash of the end token and of the first `sentinels` sentinels, for Dataset::identity().
-MT_API std::string marks_of(const SpanCorruptionConfig& config, int64_t sentinels);
+MT_API std::string special_tokens_hash(const SpanCorruptionConfig& config, int64_t sentinels);
 
 }  // namespace mtrain

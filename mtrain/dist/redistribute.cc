@@ -164,7 +164,7 @@ struct Redistribute {  // y = x with another placement;  dx = dy with placement 
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
   MaybePlacement placed(const Tensor& x) const {
-    return x.context().typed->axis == axis ? MaybePlacement(to) : x.placement();
+    return x.context().tracked_axis->axis == axis ? MaybePlacement(to) : x.placement();
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     return Carrier(ctx, *axis).carry(x, from, to, false);
@@ -176,7 +176,8 @@ struct Redistribute {  // y = x with another placement;  dx = dy with placement 
 
 /// Checks `from` against the placement that the tensor carries, if it carries one.
 void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
-  if (!x.context().typed || x.context().typed->axis != &axis || !x.placement()) return;
+  if (!x.context().tracked_axis || x.context().tracked_axis->axis != &axis || !x.placement())
+    return;
   MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(),
            "' of a tensor ", x.shape(), " that is placed ", *x.placement());
 }

@@ -78,7 +78,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .sequence_parallel = dist.sp,
                .overlap_tp = recipe.settings.comm_overlap.tp,
                .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
-               .typed = kDebugBuild};
+               .tracks_placements = kDebugBuild};
   if (recipe.settings.comm_overlap.moe)
     parallel_.during_token_exchange = std::make_shared<std::function<void()>>();
   if (active_axis(parallel_.expert_group))
@@ -152,9 +152,10 @@ void RankMesh::share_context(const DistSection& dist) {
   if (dist.dynamic_cp) parallel_.max_tokens_per_cp_rank = dist.max_tokens_per_cp_rank;
   if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
   int64_t near = dist.cp_hierarchy[0];
-  MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});
-  cp_near_ = dense_.axis_of(levels, "cp_near", "cp_near");
-  parallel_.cp_near = cp_near_.get();
+  MeshLayout levels =
+      dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_a2a_group", near}});
+  cp_near_ = dense_.axis_of(levels, "cp_a2a_group", "cp_a2a_group");
+  parallel_.cp_a2a_group = cp_near_.get();
 }
 
 void RankMesh::choose_savers(const DistSection& dist) {

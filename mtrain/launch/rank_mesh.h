@@ -33,7 +33,7 @@ class MT_API RankMesh {
   const ParallelContext& parallel() const { return parallel_; }
   /// Models that are built afterwards have tensors with placements on tp. Always on in a debug
   /// build.
-  void type_tensors() { parallel_.typed = true; }
+  void track_placements() { parallel_.tracks_placements = true; }
 
   /// How the model is split into stages along pp, and the pipeline rank of this rank.
   const PipelinePlan& pipeline() const { return pipeline_; }

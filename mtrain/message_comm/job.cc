@@ -141,7 +141,7 @@ Job::~Job() {
   if (watch_ && well) watch_->end();
   if (!well) {
     // A rank that was found dead or stuck will not report anything.
-    if (failure_->found) transport_->abort(static_cast<int>(failure_class_));
+    if (failure_->detected_by_watcher) transport_->abort(static_cast<int>(failure_class_));
     part();
   }
   listening_.cancel();

@@ -22,7 +22,7 @@ AttentionCore::AttentionCore(const Scope& scope, const AttentionOptions& options
     : plan_(&scope.blocks()),
       layout_(heads.local),
       scores_(scores_of(options, heads, scope)),
-      context_{scope.parallel().cp, scope.parallel().cp_near},
+      context_{scope.parallel().cp, scope.parallel().cp_a2a_group},
       context_kind_(scope.parallel().context_kind(scope.index())) {
   add_sinks(scope, options, heads);
 }

@@ -1,7 +1,7 @@
-// The product over tokens of an attention layer: softmax(QK^T)V with its mask, sinks, recomputation
-// and context parallelism, on a tensor that holds queries, keys and values group by group. A value
-// that holds references to parameters: the constructor adds the parameters, a call puts ops on the
-// tape. For the rank's own thread. Dimensions: T tokens, H heads, E head dim.
+// Core attention: softmax(QK^T)V with its mask, sinks, recomputation and context parallelism, on a
+// tensor that holds queries, keys and values group by group. A value that holds references to
+// parameters: the constructor adds the parameters, a call puts ops on the tape. For the rank's own
+// thread. Dimensions: T tokens, H heads, E head dim.
 #pragma once
 #include <optional>
 

@@ -27,9 +27,9 @@ bool BlockPlan::recomputes(RecomputePart part) const {
 }
 
 Tensor run_blocks(const BlockPlan& plan, int64_t begin, int64_t end, const Block& block, Tensor x) {
-  int64_t step = plan.full && !plan.first_only ? plan.group : 1;
+  int64_t step = plan.full && !plan.first_only ? plan.recompute_layers : 1;
   for (int64_t i = begin; i < end; i += step) {
-    bool again = plan.full && (!plan.first_only || i - begin < plan.group);
+    bool again = plan.full && (!plan.first_only || i - begin < plan.recompute_layers);
     x = run_group(plan, i, std::min(end, i + step), again, i - begin < plan.offloaded, block, x);
   }
   return x;

@@ -25,9 +25,11 @@ inline constexpr std::string_view kRecomputeParts[] = {
     "core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"};
 
 struct MT_API BlockPlan {
-  bool full = false;        // blocks are computed again from their inputs: in groups of `group`, or
-  bool first_only = false;  // only the first `group` blocks of a stage, one by one
-  int64_t group = 1;
+  bool full = false;  // blocks are computed again from their inputs: all of them, in groups of
+                      // `recompute_layers` blocks, or, with `first_only`, only the first
+                      // `recompute_layers` blocks of a stage, one by one
+  bool first_only = false;
+  int64_t recompute_layers = 1;
   KeepInput keep_input = {};  // stores the inputs of those blocks; empty: they stay as tensors
   std::vector<RecomputePart> parts;
   int64_t offloaded = 0;  // number of blocks at the start of a stage whose activations are

@@ -25,9 +25,9 @@ void BlockSettings::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"layernorm_zero_centered_gamma", "apply_layernorm_1p"});
   f("parallel", parallel,
-    "none: the MLP reads what attention has added to the stream; one_norm: attention and MLP read "
-    "the same norm of the stream (Falcon, Cohere, Phi); two_norms: each reads its own norm of the "
-    "stream (GPT-NeoX)")
+    "none: the MLP reads the residual stream after attention has been added to it; one_norm: "
+    "attention and MLP read the same norm of the residual stream (Falcon, Cohere, Phi); two_norms: "
+    "each reads its own norm of it (GPT-NeoX)")
       .one_of({"none", "one_norm", "two_norms"})
       .resume(impossible);
   f("activation", activation,
@@ -43,8 +43,8 @@ void BlockSettings::bind(Fields& f) {
   f("mlp_bias", mlp_bias, "the MLP's projections add biases").resume(impossible);
   f("head_bias", head_bias, "the output head adds a bias (Phi)").resume(impossible);
   f("embedding_multiplier", embedding_multiplier,
-    "factor of the embeddings (Granite); 0: the root of hidden_size, rounded to the type of "
-    "activations (Gemma)")
+    "factor of the embeddings (Granite); 0: the square root of hidden_size, rounded to the "
+    "dtype of activations (Gemma)")
       .min(0);
   f("residual_multiplier", residual_multiplier,
     "factor of what attention and MLP add to the residual stream (Granite)")

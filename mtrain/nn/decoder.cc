@@ -140,15 +140,15 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std(),
                 c.block.head_bias, c.block.logits());
   if (c.mtp.layers == 0) return;
-  further_.emplace(s,
-                   MultiTokenPrediction::Options{.settings = c.mtp,
-                                                 .embed = c.embed(),
-                                                 .vocab = vocab,
-                                                 .norm = c.block.norm_options(c.eps()),
-                                                 .init_std = c.std(),
-                                                 .embedding_factor = embedding_factor_,
-                                                 .layers = c.layers},
-                   *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
+  mtp_.emplace(s,
+               MultiTokenPrediction::Options{.settings = c.mtp,
+                                             .embed = c.embed(),
+                                             .vocab = vocab,
+                                             .norm = c.block.norm_options(c.eps()),
+                                             .init_std = c.std(),
+                                             .embedding_factor = embedding_factor_,
+                                             .layers = c.layers},
+               *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
 }
 
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
@@ -164,15 +164,15 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
 
 Tensor Decoder::losses(const Tensor& normed_TD, const ModelInput& input) {
   const bool trains = input.targets_T.defined() && normed_TD.context().grad_enabled;
-  if (!further_ || !trains) return (*head_)(normed_TD, input);
-  const std::vector<Tensor> further = further_->losses(normed_TD, input, *head_);
+  if (!mtp_ || !trains) return (*head_)(normed_TD, input);
+  const std::vector<Tensor> further = mtp_->losses(normed_TD, input, *head_);
   Tensor loss_T = (*head_)(normed_TD, input);
-  for (const Tensor& one_T : further) loss_T = attach_loss(loss_T, one_T, further_->factor());
+  for (const Tensor& one_T : further) loss_T = attach_loss(loss_T, one_T, mtp_->factor());
   return loss_T;
 }
 
 std::vector<ComputedPart> Decoder::parts() const {
-  if (!further_) return {};
+  if (!mtp_) return {};
   std::vector<ComputedPart> out;
   const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
   if (embed_) out.push_back({"embed"});
@@ -182,14 +182,14 @@ std::vector<ComputedPart> Decoder::parts() const {
   for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
   std::vector<std::string> reads = {"embed", "norm"};
   if (own_head) reads.emplace_back("head");
-  for (ComputedPart& part : further_->parts(reads)) out.push_back(std::move(part));
+  for (ComputedPart& part : mtp_->parts(reads)) out.push_back(std::move(part));
   out.push_back({"head", {"norm"}});
   if (settings_.tie_embeddings) out.back().reads.emplace_back("embed");
   return out;
 }
 
 std::vector<StepFigure> Decoder::end_step(bool /*updated*/) {
-  return MultiTokenPrediction::end_step(settings_.mtp, further_ ? &*further_ : nullptr,
+  return MultiTokenPrediction::end_step(settings_.mtp, mtp_ ? &*mtp_ : nullptr,
                                         context_.scope.parallel());
 }
 
@@ -223,7 +223,7 @@ double Decoder::mlp_products(int64_t width) const {
          static_cast<double>(width);
 }
 
-double Decoder::further_products(double block) const {
+double Decoder::mtp_products(double block) const {
   const auto d = static_cast<double>(settings_.hidden_size);
   return static_cast<double>(settings_.mtp.layers) * (2 * d * d + block + head_products());
 }

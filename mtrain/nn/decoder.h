@@ -37,10 +37,10 @@ struct MT_API DecoderSettings {
   HeadLayout head_layout() const;
   /// The attention of block `index`. `rope` must outlive the layer.
   AttentionOptions attention_options(const RopeTable& rope, int64_t index) const;
-  /// The factor of the attention logits with latent attention: 1 / sqrt(query width), times that of
-  /// yarn.
+  /// The factor of the attention logits with multi-head latent attention: 1 / sqrt(query width),
+  /// times that of yarn.
   double latent_scale() const;
-  /// The width of what rotary positions see of a head.
+  /// The number of elements of a head to which rotary positions apply.
   int64_t rotary_head_dim() const { return latent ? latent->heads.rotary : head_layout().head_dim; }
   /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
   RopeConfig rope_of(int64_t index) const;
@@ -63,10 +63,10 @@ class MT_API Decoder : public Model {
                                                                 const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
   Tensor forward(const ModelInput& input, Tensor x_TD) override;
-  /// Declares the parts of a stage with blocks for further tokens, which share its embedding, norm
-  /// and head.
+  /// Declares the parts of a stage with the blocks of multi-token prediction (MTP), which use the
+  /// model's embedding, norm and head, too.
   std::vector<ComputedPart> parts() const override;
-  /// Reports the losses of further tokens.
+  /// Reports the losses of multi-token prediction.
   std::vector<StepFigure> end_step(bool updated) override;
 
  protected:
@@ -77,9 +77,9 @@ class MT_API Decoder : public Model {
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
   double head_products() const;
-  /// The same in the blocks for further tokens and their heads, where the last block has `block`
-  /// multiply-adds.
-  double further_products(double block) const;
+  /// The same in the blocks of multi-token prediction and their heads, where the last block has
+  /// `block` multiply-adds.
+  double mtp_products(double block) const;
 
  private:
   Tensor losses(const Tensor& normed_TD, const ModelInput& input);
@@ -91,7 +91,7 @@ class MT_API Decoder : public Model {
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
-  std::optional<MultiTokenPrediction> further_;
+  std::optional<MultiTokenPrediction> mtp_;
 };
 
 }  // namespace mtrain

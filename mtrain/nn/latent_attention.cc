@@ -71,7 +71,7 @@ Tensor LatentAttention::operator()(const Tensor& x, const ModelInput& input,
   auto up = [this, positions = input.positions_T](const std::array<Tensor, 3>& in) {
     return heads_of(in[0], in[1], in[2], positions);
   };
-  Tensor qkv = again ? replayed(up, kv, q, k_rotary) : up({kv, q, k_rotary});
+  Tensor qkv = again ? recompute_discardable(up, kv, q, k_rotary) : up({kv, q, k_rotary});
   Tensor result = core_(qkv, input);
   if (again) result = discard_until_backward(result, qkv);
   return out_.leave(region_, narrow_heads(result, heads_.heads, heads_.value), residual);

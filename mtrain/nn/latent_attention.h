@@ -25,9 +25,10 @@ struct LatentSizes {
 /// begins after their norms: what is gathered there is as wide as the latents. The up projections
 /// are sharded by heads; those to the latents are on every tensor-parallel rank.
 ///
-/// Queries, keys and values of a head have one width for the product over tokens, the largest one,
-/// and the rest of the values is 0. With DeepSeek's widths (192 and 128), that is 1.2 times the
-/// multiply-adds of the product, and 1.125 times the memory of queries, keys and values.
+/// For core attention, softmax(QKᵀ)V, queries, keys and values of a head have the same width, the
+/// largest one; shorter ones are padded with zeros. With DeepSeek's widths (192 and 128), that is
+/// 1.2 times the multiply-adds of core attention, and 1.125 times the memory of queries, keys and
+/// values.
 class MT_API LatentAttention {
  public:
   /// Of `options`, `layout` must be that of sizes.heads, `bias` is that of the projections to

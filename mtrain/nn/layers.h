@@ -79,8 +79,8 @@ struct NormOptions {
   bool zero_centered = false;  // the factor is 1 + weight
 };
 
-/// The embedding's table for a tied output head; null on a stage that has neither. If embedding and
-/// head are on different ranks, both ranks hold the table with the same initial values, and their
+/// The embedding matrix for a tied output head; null on a stage that has neither. If embedding and
+/// head are on different ranks, both ranks hold the matrix with the same initial values, and their
 /// gradients are summed once per step, so that both copies stay equal; only the embedding's copy
 /// counts in norms and checkpoints. `scope`: the embedding's. Call it on every stage, after the
 /// embedding is built.
@@ -88,9 +88,9 @@ MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim ro
                              float init_std);
 
 /// The output head: returns the loss per token if the input has targets, otherwise logits, which
-/// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding's table; null:
-/// the head has its own matrix. A bias is sharded like the vocabulary. The logits are those of the
-/// product, after `map`.
+/// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding matrix; null:
+/// the head has its own matrix. A bias is sharded like the vocabulary. Logits are
+/// map(x · wᵀ + b).
 class MT_API LmHead {
  public:
   LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,

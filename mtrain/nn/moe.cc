@@ -122,10 +122,10 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
   Tensor logits = logits_of(x);
   ExecutionContext& ctx = x.context();
-  std::vector<double> ranks;
+  std::vector<double> assignment;
   if (options_.sinkhorn && ctx.training && ctx.backend().computes()) {
-    ranks = sinkhorn_ranks(logits, balanced.padding, *parallel_);
-    balanced.ranks = ranks;
+    assignment = sinkhorn_assignment(logits, balanced.padding, *parallel_);
+    balanced.selection_scores = assignment;
   }
   Routed routed = route(logits, options_.rule, balanced, record_.get());
   const int64_t padded = drop(routed, ctx);
@@ -192,7 +192,7 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
   RouterBalance out{.terms = options_.terms,
                     .z_coefficient = options_.z_coefficient,
                     .token_weight = input.loss_weight};
-  out.add_up = [p = parallel_](std::span<int64_t> counts) {
+  out.all_reduce_sum = [p = parallel_](std::span<int64_t> counts) {
     for (const Axis* axis : {p->sequence_parallel ? p->tp : nullptr, p->cp})
       if (active_axis(axis)) axis->comm().all_reduce(counts);
   };

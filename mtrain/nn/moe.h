@@ -35,7 +35,7 @@ struct MoeOptions {
   SwishGate swish;                           // of the gates, with silu
   bool expert_bias = false;                  // of the experts' projections
   bool logit_bias = false;                   // of the router's projection
-  bool sinkhorn = false;            // while training, experts are selected by sinkhorn_ranks()
+  bool sinkhorn = false;            // while training, experts are selected by sinkhorn_assignment()
   float jitter = 0;                 // the router's input is that of jitter()
   DType router_dtype = DType::f32;  // of the product that gives the logits
   bool gather_tokens = false;       // as in ExpertRanks
@@ -45,10 +45,12 @@ struct MoeOptions {
 /// the shared expert's output. Without a capacity, no token is dropped. Experts are sharded over
 /// ep, and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp),
 /// so that each rank dispatches different tokens; otherwise the constructor throws Error(config).
+/// It also throws if ep does not divide the number of experts, and for a balancing term over
+/// sequences with dynamic context parallelism.
+///
 /// With a latent width L, experts are in a smaller space: x and y of the sum over experts become
 /// l = x · w_inᵀ, w_in [L,D], and (sum over experts) · w_outᵀ, w_out [D,L], with one projection
-/// each for all experts; the router and the shared expert read x. So it does if ep does not divide
-/// the number of experts, and for a balancing term over sequences with dynamic context parallelism.
+/// each for all experts; the router and the shared expert read x.
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);

@@ -44,8 +44,8 @@ std::vector<double> sinkhorn(std::span<const float> logits, int64_t experts) {
   return p;
 }
 
-std::vector<double> sinkhorn_ranks(const Tensor& logits, std::span<const int32_t> padding,
-                                   const ParallelContext& parallel) {
+std::vector<double> sinkhorn_assignment(const Tensor& logits, std::span<const int32_t> padding,
+                                        const ParallelContext& parallel) {
   ExecutionContext& ctx = logits.context();
   const int64_t rows = logits.size(0), experts = logits.size(1);
   const auto width = static_cast<size_t>(experts);

@@ -21,7 +21,8 @@ MT_API std::vector<double> sinkhorn(std::span<const float> logits, int64_t exper
 /// p of this rank's tokens, from the logits of all ranks that share the micro-batch. `padding` [T],
 /// not 0: the position does not take part, and its values are 0; empty: none. Collective over tp
 /// (with sequence parallelism) and cp.
-MT_API std::vector<double> sinkhorn_ranks(const Tensor& logits_TE, std::span<const int32_t> padding,
-                                          const ParallelContext& parallel);
+MT_API std::vector<double> sinkhorn_assignment(const Tensor& logits_TE,
+                                               std::span<const int32_t> padding,
+                                               const ParallelContext& parallel);
 
 }  // namespace mtrain

@@ -30,7 +30,7 @@ MultiTokenPrediction::MultiTokenPrediction(const Scope& model, const Options& op
     : options_(options), plan_(model.blocks()), embed_(model / "embed", options.vocab, table) {
   // Each depth is recomputed by itself, and nothing of it is offloaded.
   plan_.full = plan_.full && !plan_.first_only;
-  plan_.group = 1, plan_.offloaded = 0;
+  plan_.recompute_layers = 1, plan_.offloaded = 0;
   const Dim pair{"pair", 2 * options.embed.size};
   depths_.reserve(static_cast<size_t>(options.settings.layers));
   for (int64_t k = 0; k < options.settings.layers; ++k) {

@@ -30,7 +30,8 @@ struct MT_API ParallelContext {
   const Axis* ep = nullptr;   // experts
   const Axis* etp = nullptr;  // the width of each expert
   const Axis* edp = nullptr;  // replicas of experts
-  const Axis* cp_near = nullptr;  // ranks of cp that exchange heads in a2a+p2p; null: unused
+  const Axis* cp_a2a_group =
+      nullptr;  // the ranks of cp that exchange heads in a2a+p2p; null: unused
   std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // one for all blocks, or one per block
   /// Each sequence is sharded over the fewest ranks of cp that get at most this number of its
   /// tokens each; 0: over all ranks.
@@ -53,14 +54,14 @@ struct MT_API ParallelContext {
 
   /// Tensors carry their placement on tp, and ops refuse invalid combinations
   /// (autograd/result_placement.h).
-  bool typed = false;
+  bool tracks_placements = false;
 
   /// The ranks of the first and the last stage of this pipeline if they differ: both hold a copy of
-  /// a tied table. Null: one rank.
+  /// a tied embedding matrix. Null: one rank.
   const Axis* embedding_group = nullptr;
 
   /// The placement of the residual stream on tp.
-  Placement stream() const {
+  Placement residual_placement() const {
     return sequence_parallel && active_axis(tp) ? Placement::S(0) : Placement::I();
   }
   /// How the ranks of cp share keys and values in a block.

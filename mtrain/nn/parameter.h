@@ -100,7 +100,7 @@ struct MT_API Parameter {
   Tensor use() const {
     if (leaf->watch) leaf->watch->before_value(leaf->number);
     Tensor t = value;
-    if (t.context().typed) t.set_placement(placement);
+    if (t.context().tracked_axis) t.set_placement(placement);
     if (t.context().grad_enabled) t.set_node(leaf);
     return t;
   }

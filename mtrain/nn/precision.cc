@@ -59,7 +59,8 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   QuantizedProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
-  products.share = [rows, cols, tokens, stream](const Tensor& amax, QuantOperand operand) {
+  products.all_reduce_amax = [rows, cols, tokens, stream](const Tensor& amax,
+                                                          QuantOperand operand) {
     if (operand == QuantOperand::input)
       share_over(amax, {cols, tokens, stream});
     else if (operand == QuantOperand::weight)

@@ -25,10 +25,11 @@ struct QuantizedWeight {
 struct PrecisionOptions {
   bool quantized = false;  // products of blocks are in a low-precision type
   QuantRule rule;
-  bool head = false;                        // also quantize the output head's product
-  int64_t layers = 0;                       // number of blocks of the whole model
-  int64_t first_plain = 0, last_plain = 0;  // how many first and last blocks are not quantized
-  int64_t amax_history = 1024;              // delayed: number of steps
+  bool head = false;   // also quantize the output head's product
+  int64_t layers = 0;  // number of blocks of the whole model
+  int64_t first_plain = 0,
+          last_plain = 0;       // numbers of first and last blocks that are not quantized
+  int64_t amax_history = 1024;  // delayed: number of steps
   DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
 };
 
@@ -40,15 +41,16 @@ class MT_API PrecisionPlan {
   PrecisionPlan& operator=(const PrecisionPlan&) = delete;
 
   /// How the layer at this scope, with this weight [out, in] or [experts, out, in], computes its
-  /// products; null: in the type of its values. `head`: the layer is the output head. Also sets
+  /// products; null: in the dtype of its weight. `head`: the layer is the output head. Also sets
   /// weight.quantized, except for the head, whose weight may be a tied embedding table.
   const QuantizedProducts* of(const Scope& scope, Parameter& weight, bool head = false);
   /// The number of layers with low-precision products.
   size_t size() const { return layers_.size(); }
 
-  /// Call it at the end of a step, before the update, which makes codes for the next step. If there
-  /// is an update, appends the amax over all ranks of the stage to the history. Collective over
-  /// both groups, which together are those ranks; does nothing without delayed scales.
+  /// Call it at the end of a step and before the update, because the update quantizes weights for
+  /// the next step with the new scales. If there is an update, appends the amax over all ranks of
+  /// the stage to the history. Collective over `replicas` and `tensor`, whose product is all ranks
+  /// of the stage; does nothing without delayed scales.
   void end_step(ExecutionContext& ctx, bool updated, Communicator& replicas, Communicator* tensor);
 
  private:

@@ -9,11 +9,15 @@
 namespace mtrain {
 
 Tensor Region::enter(const Tensor& x) const {
-  return sharded() ? redistribute(x, *parallel_->tp, parallel_->stream(), Placement::R()) : x;
+  return sharded()
+             ? redistribute(x, *parallel_->tp, parallel_->residual_placement(), Placement::R())
+             : x;
 }
 
 Tensor Region::leave(const Tensor& x) const {
-  return sharded() ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->stream()) : x;
+  return sharded()
+             ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->residual_placement())
+             : x;
 }
 
 GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> layers) const {

@@ -13,8 +13,7 @@ namespace mtrain {
 
 class MT_API Region {
  public:
-  /// `shared_input`: others read the input of project() after the call, so that it keeps its
-  /// memory.
+  /// `shared_input`: ops after project() read its input, which is then not released.
   explicit Region(const Scope& scope, bool shared_input = false)
       : parallel_(&scope.parallel()), plan_(&scope.blocks()), shared_input_(shared_input) {}
 
@@ -32,16 +31,17 @@ class MT_API Region {
   /// With comm_overlap.tp, the products of rows that have arrived run while other rows are in
   /// transfer; low-precision products wait for all rows, because their scales depend on all rows.
   /// With model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy,
-  /// is released until backward, which recomputes the norm. Therefore only this call may read the
-  /// result of a norm on the tape, except for ops before this call, and unless the input is shared.
+  /// is released until backward, which recomputes the norm. Therefore no op after this call may
+  /// read the norm's output, unless the Region was constructed with `shared_input`.
   template <size_t N>
   std::array<Tensor, N> project(const Tensor& normed_TD, const LinearWeights (&layers)[N]) const {
     std::array<Tensor, N> y_TN;
     project(normed_TD, layers, y_TN);
     return y_TN;
   }
-  /// With model.recompute_modules=[layernorm], releases the memory of `normed_TD` until backward,
-  /// where others than project() read the norm: all of them ran, `y` is the result of one.
+  /// With model.recompute_modules=[layernorm], releases the memory of `normed_TD` until backward.
+  /// For norms whose output is read by other ops than project(): call it after all of them have
+  /// run; `y` is the result of one of them.
   Tensor release_norm(const Tensor& y, const Tensor& normed_TD) const;
   /// leave(x · wᵀ), with its exchange overlapped in the same way.
   Tensor leave(const Tensor& x_TK, const Tensor& w_NK,

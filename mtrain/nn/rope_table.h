@@ -29,12 +29,13 @@ struct MT_API RopeConfig {
   bool truncate = true;
   std::optional<double> attention_factor;  // null: from the other settings of yarn and longrope
   std::vector<double> short_factor, long_factor;
-  double percent = 1;        // of a head's dimensions that are rotated
+  double percent = 1;        // fraction of a head's dimensions (0 to 1) that are rotated
   bool interleaved = false;  // pairs of adjacent dimensions
   void bind(Fields& f);
 
-  /// yarn with mscale_all_dim: what the model has in its softmax scale for it, the square of the
-  /// part of the attention factor that is divided out (DeepSeek-V3's modeling code). Else 1.
+  /// The factor by which DeepSeek-V3 multiplies the softmax scale under yarn:
+  /// (0.1 · mscale_all_dim · ln(factor) + 1)². 1 without yarn, if mscale_all_dim is 0, or if factor
+  /// is at most 1.
   double softmax_factor() const;
   /// How many dimensions of a head are rotated.
   int64_t rotary_dim(int64_t head_dim) const;

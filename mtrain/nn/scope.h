@@ -36,7 +36,8 @@ class MT_API Scope {
     return Scope(*settings_, (*this / std::to_string(index)).path_, index);
   }
 
-  /// The same place, treated like block `index`: by what depends on the number of a block.
+  /// The same scope, but settings that depend on the block number (window, precision, rotary
+  /// positions) treat it as block `index`.
   Scope like_block(int64_t index) const { return Scope(*settings_, path_, index); }
 
   /// Adds a parameter named `<path>.<name>`; this rank holds its shard according to the axes of the

@@ -28,8 +28,8 @@ struct BucketPlan {
   /// Has gradients that are partial sums over other axes (Parameter::partial): they are complete
   /// only at the end of a step.
   bool late = false;
-  /// Has the weights whose values may be stored as codes. They have separate buckets whether they
-  /// are or not, so that both give the same bits.
+  /// Holds the weights that may be stored as FP8 codes (ShardingOptions::codes). They get separate
+  /// buckets even if they are not, so that results are the same with and without codes.
   bool quantized = false;
   int zero_stage =
       0;        // what is sharded: 0 nothing, 1 optimizer state, 2 also gradients, 3 also values

@@ -50,22 +50,23 @@ void describe_collective(const ParamBucket& b, const ReduceOptions& options, Gra
     out.sent = sent(all, CommKind::all_reduce, count, dtype);
   } else {
     out.collective = "reduce-scatter";
-    const Communicator& sharers = group.sharers();
+    const Communicator& shard_group = group.shard_group();
     const int64_t shard = b.shard_end - b.shard_begin, own = b.own_end - b.own_begin;
-    out.sent = sent(sharers, CommKind::reduce_scatter, shard, dtype);
+    out.sent = sent(shard_group, CommKind::reduce_scatter, shard, dtype);
     if (group.copies() == 1) return;
-    out.axis = cat(sharers.name(), " and ", group.outer->name());
-    out.sent += b.copies_share() ? sent(*group.outer, CommKind::reduce_scatter, own, dtype)
-                                 : sent(*group.outer, CommKind::all_reduce, shard, dtype);
+    out.axis = cat(shard_group.name(), " and ", group.outer->name());
+    out.sent += b.update_sharded_over_copies()
+                    ? sent(*group.outer, CommKind::reduce_scatter, own, dtype)
+                    : sent(*group.outer, CommKind::all_reduce, shard, dtype);
   }
 }
 
 GradientBucket described(const ParamBucket& b, const ReduceOptions& options) {
   GradientBucket out{
-      .parts = {}, .waits = options.in_order || !options.overlap, .expert = b.plan.expert};
+      .parts = {}, .blocking = options.in_order || !options.overlap, .expert = b.plan.expert};
   for (const BucketItem& item : b.plan.items)
     if (out.parts.empty() || out.parts.back() != item.part) out.parts.push_back(item.part);
-  if (b.shares_gradients())
+  if (b.gradients_sharded())
     out.when = ReduceWhen::every_backward;
   else if (options.overlap && !options.in_order && !b.plan.late)
     out.when = ReduceWhen::last_backward;
@@ -93,7 +94,7 @@ void GradReducer::before_gradient(int64_t leaf) { strategy_->before_gradient(lea
 void GradReducer::micro_batch_done() { strategy_->micro_batch_done(); }
 void GradReducer::reduce_scatter() { strategy_->reduce_scatter(); }
 
-void GradReducer::reduce() {
+void GradReducer::finish_step() {
   strategy_->reduce();
   buckets_.release_values();
 }

@@ -5,10 +5,10 @@
 //              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed.
 //   in order   each rank keeps the gradients of each micro-batch, and all are added in the order of
 //              the global batch: the same bits for any number of ranks, for more memory and time.
-// The steps of the program (mtrain/pipeline/stage_steps.h) say when the reduction of each bucket
-// starts; the reducer refuses a step that leaves one out or starts it too early.
-// Refers to the buckets, which outlive it; for the rank's own thread. All ranks of a group make the
-// same calls.
+// The inner steps of the program (mtrain/pipeline/stage_steps.h) say when the reduction of each
+// bucket starts; the reducer refuses a step that leaves one out or starts it too early. Refers to
+// the buckets, which outlive it; for the rank's own thread. All ranks of a group make the same
+// calls.
 #pragma once
 #include <memory>
 #include <span>
@@ -34,23 +34,24 @@ class MT_API GradReducer final : public LeafWatch {
   GradReducer(const GradReducer&) = delete;
   GradReducer& operator=(const GradReducer&) = delete;
 
-  /// The buckets, for StepRules::buckets. The order is the same on all ranks: those of the last
-  /// parameters first, because backward completes them first, and those with partial sums
+  /// The buckets, for InnerStepRules::buckets. The order is the same on all ranks: those of the
+  /// last parameters first, because backward completes them first, and those with partial sums
   /// (Parameter::partial) at the end.
   const std::vector<GradientBucket>& buckets() const { return described_; }
   /// Before a step, also after one that failed.
   void begin_step();
-  /// A Reduce of the program's steps: starts the reduction of a bucket, by its index in buckets().
-  /// Backward has added to its gradients all that this reduction sums. Collective.
+  /// An inner step Reduce: starts the reduction of a bucket, by its index in buckets().
+  /// REQUIRES: backward has added to its gradients all that this reduction sums. Collective.
   void start(size_t bucket);
   /// After the backward of each micro-batch.
   void micro_batch_done();
   /// From ZeRO 2 on, the Scatter of a pipeline's program: once per micro-batch, after its
   /// backward. Waits until its gradients are added to the shards and their memory is freed.
   void reduce_scatter();
-  /// After the last micro-batch and the last start(). Then each rank holds the sum over all
-  /// micro-batches of all ranks, at least of the elements that it updates. Collective.
-  void reduce();
+  /// After the last micro-batch and the last start(): waits until all reductions are complete. Then
+  /// each rank holds the sum over all micro-batches of all ranks, at least of the elements that it
+  /// updates. Collective.
+  void finish_step();
   /// The sum of one value per micro-batch, in the order of the global batch: the same bits for any
   /// number of ranks. Collective.
   double sum(std::span<const double> of_micro_batches);

@@ -37,7 +37,7 @@ struct OptimizerState::Plan {
   /// The elements are sharded over ranks.
   bool shared() const {
     return bucket && bucket->plan.zero_stage > 0 &&
-           (bucket->group.sharers().size() > 1 || bucket->copies_share());
+           (bucket->group.shard_group().size() > 1 || bucket->update_sharded_over_copies());
   }
 };
 
@@ -114,7 +114,8 @@ void OptimizerState::share_whole() {
   for (const auto& plan : plans_) {
     if (plan->scope != UpdateScope::whole_matrices) continue;
     if (plan->shared())
-      shared[(plan->bucket->plan.expert ? 1 : 0) + (plan->bucket->copies_share() ? 2 : 0)]
+      shared[(plan->bucket->plan.expert ? 1 : 0) +
+             (plan->bucket->update_sharded_over_copies() ? 2 : 0)]
           .push_back(plan.get());
     else
       whole_.push_back({{plan.get()}, std::nullopt});
@@ -125,15 +126,15 @@ void OptimizerState::share_whole() {
     });
     for (size_t first = 0; first < plans.size();) {
       const ReplicaGroup& group = plans[first]->bucket->group;
-      const bool copies = plans[first]->bucket->copies_share();
+      const bool copies = plans[first]->bucket->update_sharded_over_copies();
       WholePlan whole;
       ShardCounts counts, copy_counts;
-      for (int i = 0; i < group.sharers().size() && first < plans.size(); ++i, ++first) {
+      for (int i = 0; i < group.shard_group().size() && first < plans.size(); ++i, ++first) {
         const Plan& plan = *whole.parameters.emplace_back(plans[first]);
         counts.push_back(plan.bucket->shard_counts(*plan.item));
         copy_counts.push_back(plan.bucket->copy_counts(*plan.item));
       }
-      whole.shards.emplace(group.sharers(), std::move(counts), copies ? group.outer : nullptr,
+      whole.shards.emplace(group.shard_group(), std::move(counts), copies ? group.outer : nullptr,
                            std::move(copy_counts));
       whole_.push_back(std::move(whole));
     }

@@ -13,7 +13,7 @@ using Presence = ParamBucket::Presence;
 
 // Also with zero 0, where nothing is sharded, so that the layout is the same in every stage.
 int num_shards(const ReplicaGroup& group, const ShardingOptions& options) {
-  return group.sharers().size() * (options.outer_zero ? group.copies() : 1);
+  return group.shard_group().size() * (options.outer_zero ? group.copies() : 1);
 }
 
 Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
@@ -36,12 +36,12 @@ std::vector<int64_t> counts_in_parts(int64_t lo, int64_t hi, int64_t begin, int6
 }  // namespace
 
 std::vector<int64_t> ParamBucket::shard_counts(const BucketItem& item) const {
-  return counts_in_parts(item.begin, item.end(), 0, plan.size, group.sharers().size());
+  return counts_in_parts(item.begin, item.end(), 0, plan.size, group.shard_group().size());
 }
 
 std::vector<int64_t> ParamBucket::copy_counts(const BucketItem& item) const {
   return counts_in_parts(item.begin, item.end(), shard_begin, shard_end - shard_begin,
-                         copies_share() ? group.copies() : 1);
+                         update_sharded_over_copies() ? group.copies() : 1);
 }
 
 ParamBuckets::ParamBuckets(ExecutionContext& ctx, ParamList& parameters,
@@ -90,11 +90,11 @@ ParamBuckets::~ParamBuckets() {
 void ParamBuckets::set_shard_range(ParamBucket& b) {
   b.shard_end = b.own_end = b.plan.size;
   if (b.plan.zero_stage == 0) return;
-  const Communicator& sharers = b.group.sharers();
-  int64_t shard = b.plan.size / sharers.size();
-  b.shard_begin = sharers.rank() * shard, b.shard_end = b.shard_begin + shard;
+  const Communicator& shard_group = b.group.shard_group();
+  int64_t shard = b.plan.size / shard_group.size();
+  b.shard_begin = shard_group.rank() * shard, b.shard_end = b.shard_begin + shard;
   b.own_begin = b.shard_begin, b.own_end = b.shard_end;
-  if (!options_.outer_zero || !b.shares_values() || !b.group.outer) return;
+  if (!options_.outer_zero || !b.values_sharded() || !b.group.outer) return;
   int64_t own = shard / b.group.outer->size();
   b.own_begin = b.shard_begin + b.group.outer->rank() * own, b.own_end = b.own_begin + own;
 }
@@ -108,14 +108,14 @@ void ParamBuckets::open_network_memory() {
         .expert = b.plan.expert, .values = false, .zero_stage = b.plan.zero_stage},
         values = grads;
     values.values = true;
-    if (!b.shares_gradients()) {
+    if (!b.gradients_sharded()) {
       bytes[grads] += NetworkMemory::bytes_of(b.plan.size, DType::f32);
-      groups[grads] = {b.plan.zero_stage == 0 ? b.group.all : &b.group.sharers()};
+      groups[grads] = {b.plan.zero_stage == 0 ? b.group.all : &b.group.shard_group()};
       if (b.plan.zero_stage > 0 && b.group.copies() > 1) groups[grads].push_back(b.group.outer);
     }
-    if (b.plan.zero_stage == 0 || b.shares_values()) continue;
+    if (b.plan.zero_stage == 0 || b.values_sharded()) continue;
     bytes[values] += NetworkMemory::bytes_of(b.plan.size, value_type(b));
-    groups[values] = {&b.group.sharers()};
+    groups[values] = {&b.group.shard_group()};
   }
   for (const auto& [use, size] : bytes) network_.open(use, size, groups[use]);
 }
@@ -133,7 +133,7 @@ void ParamBuckets::allocate_gradients(ParamBucket& b) {
     p.main_grad = b.grads.slice(0, item.begin, item.end()).view(p.local);
     p.leaf->grad = p.main_grad;
   }
-  if (!b.shares_gradients()) return;
+  if (!b.gradients_sharded()) return;
   b.grads.release_memory();
   b.shard_grads = ctx_.zeros({b.shard_end - b.shard_begin}, DType::f32);
 }
@@ -145,7 +145,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   b.values = lasting(b, {.values = true}, dtype);
   Tensor holder = b.values;
   int64_t holder_begin = 0;
-  if (b.shares_values()) {
+  if (b.values_sharded()) {
     b.values.release_memory();
     b.presence = Presence::absent;
     b.shard_values = holder = ctx_.zeros({b.shard_end - b.shard_begin}, dtype);
@@ -196,9 +196,9 @@ void ParamBuckets::collect_codes(DType computed) {
   std::vector<WeightShard> weights;
   for (const ParamBucket& b : buckets_) {
     if (!b.codes) continue;
-    Communicator& holders = options_.outer_zero ? *b.group.all : b.group.sharers();
-    const Tensor& codes = b.shares_values() ? b.shard_values : b.values;
-    int64_t codes_begin = b.shares_values() ? b.shard_begin : 0;
+    Communicator& holders = options_.outer_zero ? *b.group.all : b.group.shard_group();
+    const Tensor& codes = b.values_sharded() ? b.shard_values : b.values;
+    int64_t codes_begin = b.values_sharded() ? b.shard_begin : 0;
     for (const BucketItem& item : b.plan.items) {
       WeightShard& w =
           weights.emplace_back(WeightShard{.parameter = item.parameter, .holders = &holders});
@@ -235,7 +235,7 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
         return slice.count == p.numel() ? piece.view(p.local) : piece;
       };
       bool narrow = p.dtype != DType::f32 && !b.codes;
-      slice.grad = b.shares_gradients() ? part(b.shard_grads, b.shard_begin) : part(b.grads, 0);
+      slice.grad = b.gradients_sharded() ? part(b.shard_grads, b.shard_begin) : part(b.grads, 0);
       if (b.plan.zero_stage == 0) {
         slice.master = p.master;
         if (narrow) slice.value = p.value;
@@ -243,8 +243,10 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
       } else {
         slice.master = part(b.masters, b.own_begin);
         if (narrow)
-          slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
-        slice.is_primary = b.copies_share() || !b.group.outer || b.group.outer->rank() == 0;
+          slice.value =
+              b.values_sharded() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
+        slice.is_primary =
+            b.update_sharded_over_copies() || !b.group.outer || b.group.outer->rank() == 0;
       }
       slices.push_back(std::move(slice));
     }
@@ -257,7 +259,7 @@ void ParamBuckets::sync_values() {
   make_codes();
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero_stage == 0) continue;
-    if (b.shares_values()) {
+    if (b.values_sharded()) {
       b.shard_stale = true;
       continue;
     }
@@ -277,7 +279,7 @@ void ParamBuckets::masters_changed() {
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero_stage == 0) continue;
     if (b.presence == Presence::coming) finish_gather(b);
-    if (!b.shares_values()) b.presence = Presence::absent;
+    if (!b.values_sharded()) b.presence = Presence::absent;
     b.shard_stale = true;
   }
 }
@@ -286,18 +288,18 @@ void ParamBuckets::start_gather(ParamBucket& b) {
   if (b.presence != Presence::absent) return;
   if (b.codes && codes_stale_) make_codes();
   b.presence = Presence::coming;
-  if (!b.shares_values()) {
-    b.gather =
-        b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
+  if (!b.values_sharded()) {
+    b.gather = b.group.shard_group().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end),
+                                                      b.values);
     return;
   }
-  if (b.shard_stale && b.copies_share()) {
+  if (b.shard_stale && b.update_sharded_over_copies()) {
     Tensor own = b.shard_values.slice(0, b.own_begin - b.shard_begin, b.own_end - b.shard_begin);
     b.group.outer->all_gather(own, b.shard_values);
   }
   b.shard_stale = false;
   b.values.restore_memory();
-  b.gather = b.group.sharers().start_all_gather(b.shard_values, b.values);
+  b.gather = b.group.shard_group().start_all_gather(b.shard_values, b.values);
 }
 
 void ParamBuckets::finish_gather(ParamBucket& b) {
@@ -325,14 +327,14 @@ void ParamBuckets::drop(ParamBucket& b) {
 
 void ParamBuckets::release_values() {
   for (ParamBucket& b : buckets_)
-    if (b.shares_values()) drop(b);
+    if (b.values_sharded()) drop(b);
 }
 
 template <class Matches>
 void ParamBuckets::gather_if(const Matches& matches) {
   auto each = [&](auto&& call) {
     for (ParamBucket& b : buckets_)
-      if (b.shares_values() && matches(b.plan.part)) call(b);
+      if (b.values_sharded() && matches(b.plan.part)) call(b);
   };
   each([&](ParamBucket& b) { start_gather(b); });
   if (!options_.overlap_gather) each([&](ParamBucket& b) { finish_gather(b); });
@@ -341,7 +343,7 @@ void ParamBuckets::gather_if(const Matches& matches) {
 template <class Matches>
 void ParamBuckets::release_if(const Matches& matches) {
   for (ParamBucket& b : buckets_)
-    if (b.shares_values() && matches(b.plan.part)) drop(b);
+    if (b.values_sharded() && matches(b.plan.part)) drop(b);
 }
 
 void ParamBuckets::gather_part(PartId part) {
@@ -364,7 +366,7 @@ void ParamBuckets::before_value(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
   const BucketItem& item = b.plan.items[place_of(leaf).item];
   if (use_hooks_.read) use_hooks_.read(item.part);
-  if (b.shares_values()) {
+  if (b.values_sharded()) {
     if (b.presence == Presence::absent && use_hooks_.refuse)
       use_hooks_.refuse(item.part, item.parameter->name);
     MT_CHECK(b.presence != Presence::absent, "'", item.parameter->name,

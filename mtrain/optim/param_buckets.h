@@ -1,7 +1,10 @@
 // ParamBuckets: the sharding of parameters, gradients and optimizer state over data-parallel ranks
 // (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al.
-// 2023, arXiv:2304.11277). Owns the memory of gradients and, from zero 1 on, of values and master
-// weights. Parameters are in flat buckets, each split into one equal shard per rank.
+// 2023, arXiv:2304.11277). A parameter's value is its compute copy, in the model's dtype; its
+// master weight is the float copy that the optimizer updates, or the value itself if that is float.
+// Owns the memory of gradients and,
+// from zero 1 on, of values and master weights. Parameters are in flat buckets, each split into one
+// equal shard per rank.
 //   zero 0  every rank holds everything
 //   zero 1  master weights exist only for the rank's own shard; values are gathered after updates
 //   zero 2  also gradients, except those of a bucket during its backward
@@ -26,9 +29,10 @@ namespace mtrain {
 /// Ranks that hold the same parameters and process different samples.
 struct ReplicaGroup {
   Communicator* all = nullptr;
-  Communicator* shards = nullptr;  // the ranks that share one copy; null: all
+  Communicator* shards = nullptr;  // the ranks that together hold one copy, one shard each; null:
+                                   // all
   Communicator* outer = nullptr;   // the ranks with the same shard of other copies; null: one copy
-  Communicator& sharers() const { return shards ? *shards : *all; }
+  Communicator& shard_group() const { return shards ? *shards : *all; }
   int copies() const { return outer ? outer->size() : 1; }
 };
 
@@ -73,13 +77,13 @@ struct ParamBucket {
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
-  /// True if the gradients, the values are sharded over group.sharers().
-  bool shares_gradients() const { return plan.zero_stage >= 2; }
-  bool shares_values() const { return plan.zero_stage >= 3; }
-  /// zero 3 with outer_zero: this rank updates a part of its shard; the same shard of other copies
-  /// gets the rest.
-  bool copies_share() const { return own_end - own_begin < shard_end - shard_begin; }
-  /// The number of elements of an item in the shard of each rank of group.sharers().
+  /// Whether gradients, and values, are sharded over group.shard_group().
+  bool gradients_sharded() const { return plan.zero_stage >= 2; }
+  bool values_sharded() const { return plan.zero_stage >= 3; }
+  /// zero 3 with outer_zero: the update of a shard is divided among the ranks of group.outer, which
+  /// hold this shard of the other copies.
+  bool update_sharded_over_copies() const { return own_end - own_begin < shard_end - shard_begin; }
+  /// The number of elements of an item in the shard of each rank of group.shard_group().
   std::vector<int64_t> shard_counts(const BucketItem& item) const;
   /// The number of elements of an item, within this rank's shard, that each rank of group.outer
   /// updates.
@@ -118,8 +122,8 @@ class MT_API ParamBuckets final : public LeafWatch {
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
   /// Called before a value of this part is read (zero 3: it may gather and release), and before the
-  /// gradient of a parameter of it is written. `refuse`: zero 3, if the value is not gathered then;
-  /// throws. Empty: not called.
+  /// gradient of a parameter of it is written. `refuse`: called, and must throw, if zero 3 has not
+  /// gathered the value when it is read. Empty functions are not called.
   struct UseHooks {
     std::function<void(PartId)> read;
     std::function<void(PartId, const std::string&parameter)> write, refuse;

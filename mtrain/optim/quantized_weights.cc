@@ -37,8 +37,7 @@ QuantizedWeights::QuantizedWeights(ExecutionContext& ctx, std::vector<WeightShar
   measured_ = ctx.zeros({at}, DType::f32), factors_ = ctx.zeros({at}, DType::f32);
   for (const Weight& w : weights_) {
     auto own = [&](const Tensor& all) { return all.slice(0, w.first, w.first + w.matrices); };
-    w.parameter->quantized->products->coded = {.measured = own(measured_),
-                                               .factors = own(factors_)};
+    w.parameter->quantized->products->coded = {.amax = own(measured_), .factors = own(factors_)};
   }
 }
 

@@ -111,7 +111,7 @@ void BucketReduction::begin_step() {
 void BucketReduction::before_gradient(int64_t leaf) {
   auto [b, item] = buckets_.place_of(leaf);
   if (grads_[b].started()) {
-    MT_CHECK(bucket(b).shares_gradients(), "a gradient of ",
+    MT_CHECK(bucket(b).gradients_sharded(), "a gradient of ",
              bucket(b).plan.items[item].parameter->name, " came after the reduction of ",
              text(bucket(b)), " had started");
     finish(b);
@@ -123,19 +123,20 @@ void BucketReduction::before_gradient(int64_t leaf) {
 void BucketReduction::start(size_t b) {
   ParamBucket& of = bucket(b);
   if (grads_[b].started()) {
-    MT_CHECK(of.shares_gradients(), text(of), " is reduced twice in a step");
+    MT_CHECK(of.gradients_sharded(), text(of), " is reduced twice in a step");
     finish(b);
     grads_[b].clear();
   }
   if (of.plan.late && !std::exchange(partial_sums_done_, true)) reduce_partial_sums(buckets_);
   zero_unwritten(ctx_, of);
-  grads_[b].start(of.plan.zero_stage == 0 ? messages_.start_all_reduce(*of.group.all, of.grads)
-                                          : messages_.start_reduce_scatter(
-                                                of.group.sharers(), of.grads, of.shard_of_grads()));
+  grads_[b].start(
+      of.plan.zero_stage == 0
+          ? messages_.start_all_reduce(*of.group.all, of.grads)
+          : messages_.start_reduce_scatter(of.group.shard_group(), of.grads, of.shard_of_grads()));
   running_.push_back(b);
   // With ZeRO 2 and 3, at most two buckets have memory for full gradients: this one, and the next
   // one that backward writes.
-  const size_t most = !overlap_ ? 0 : of.shares_gradients() ? 1 : running_.size();
+  const size_t most = !overlap_ ? 0 : of.gradients_sharded() ? 1 : running_.size();
   while (running_.size() > most) finish(running_.front());
   for (size_t started : running_) grads_[started].progress();
 }
@@ -145,7 +146,7 @@ void BucketReduction::finish(size_t b) {
   std::erase(running_, b);
   grads_[b].wait();
   if (bucket(b).plan.zero_stage > 0) finish_outer(bucket(b));
-  if (bucket(b).shares_gradients()) add_to_shard(b);
+  if (bucket(b).gradients_sharded()) add_to_shard(b);
 }
 
 void BucketReduction::finish_all() {
@@ -178,7 +179,7 @@ void BucketReduction::reduce_scatter() {
   MT_CHECK(sharded(), "only ZeRO 2 and 3 scatter gradients");
   finish_all();
   for (size_t b = 0; b < grads_.size(); ++b)
-    if (bucket(b).shares_gradients() && grads_[b].state() == GradState::reduced) grads_[b].clear();
+    if (bucket(b).gradients_sharded() && grads_[b].state() == GradState::reduced) grads_[b].clear();
   ++scattered_;
 }
 
@@ -188,7 +189,7 @@ void BucketReduction::reduce() {
            " times: the program needs one Scatter for each (with_sharding_actions)");
   finish_all();
   for (size_t b = 0; b < grads_.size(); ++b) {
-    const bool shares = bucket(b).shares_gradients();
+    const bool shares = bucket(b).gradients_sharded();
     MT_CHECK(shares ? shard_filled_[b] : grads_[b].started(), text(bucket(b)),
              " is not reduced in this step: its program has no Reduce of it");
     MT_CHECK(grads_[b].state() != GradState::written, "gradients in ", text(bucket(b)),

@@ -117,14 +117,14 @@ void TensorParts::keep_part(const Tensor& whole, const Tensor& part) const {
   for (const ParamBox& box : own_) copy(box, whole, part, false);
 }
 
-std::vector<int64_t> ShardRound::leaves() const {
+std::vector<int64_t> ShardRound::send_counts() const {
   std::vector<int64_t> counts(static_cast<size_t>(group_.size()), 0);
   for (size_t i = 0; i < counts_.size(); ++i)
     counts[i] = counts_[i][static_cast<size_t>(group_.rank())];
   return counts;
 }
 
-std::vector<int64_t> ShardRound::arrives() const {
+std::vector<int64_t> ShardRound::recv_counts() const {
   return has_own() ? counts_[own()] : std::vector<int64_t>(static_cast<size_t>(group_.size()), 0);
 }
 
@@ -157,7 +157,7 @@ std::vector<Tensor> ShardRound::join_copies(ExecutionContext& ctx,
 Tensor ShardRound::to_owner(ExecutionContext& ctx, std::span<const Tensor> held) const {
   std::vector<Tensor> joined;
   if (outer_) joined = join_copies(ctx, held), held = joined;
-  const std::vector<int64_t> leave = leaves(), arrive = arrives();
+  const std::vector<int64_t> leave = send_counts(), arrive = recv_counts();
   Tensor out = buffer(ctx, total(leave)), in = buffer(ctx, total(arrive));
   pack(ctx, held, out, 0);
   group_.all_to_all_v(out, leave, in, arrive);
@@ -166,7 +166,7 @@ Tensor ShardRound::to_owner(ExecutionContext& ctx, std::span<const Tensor> held)
 
 void ShardRound::from_owner(ExecutionContext& ctx, const Tensor& updated,
                             std::span<const Tensor> held) const {
-  const std::vector<int64_t> leave = arrives(), arrive = leaves();
+  const std::vector<int64_t> leave = recv_counts(), arrive = send_counts();
   Tensor in = buffer(ctx, total(arrive));
   group_.all_to_all_v(updated.defined() ? updated : buffer(ctx, 0), leave, in, arrive);
   int64_t from = 0;

@@ -70,7 +70,8 @@ class MT_API ShardRound {
   void from_owner(ExecutionContext& ctx, const Tensor& updated, std::span<const Tensor> held) const;
 
  private:
-  std::vector<int64_t> leaves() const, arrives() const;  // elements to and from each rank of group_
+  std::vector<int64_t> send_counts() const,
+      recv_counts() const;  // elements to and from each rank of group_
   std::vector<Tensor> join_copies(ExecutionContext& ctx, std::span<const Tensor> held) const;
   Communicator& group_;
   Communicator* outer_;

@@ -5,8 +5,8 @@
 
 namespace mtrain {
 
-ActionWalk::ActionWalk(const Action& action, const Steps& steps, const Costs& costs, bool split,
-                       RankLink& link, std::vector<TimedStep>& done, size_t index)
+ActionWalk::ActionWalk(const Action& action, const InnerSteps& steps, const Costs& costs,
+                       bool split, RankLink& link, std::vector<TimedStep>& done, size_t index)
     : action_(action),
       steps_(steps),
       costs_(costs),
@@ -25,10 +25,10 @@ bool ActionWalk::run(double& clock) {
   clock = std::max(clock, pending_);
   clock += std::exchange(compute_, 0);  // of a stage without blocks
   while (at_ < steps_.size()) {
-    const Step& step = steps_[at_++];
-    if (step.what == StepKind::gather) gather(step, clock);
-    if (step.what == StepKind::reduce) reduce(step, clock);
-    if (step.what == StepKind::weights) clock += time_of(step);
+    const InnerStep& step = steps_[at_++];
+    if (step.what == InnerStepKind::gather) gather(step, clock);
+    if (step.what == InnerStepKind::reduce) reduce(step, clock);
+    if (step.what == InnerStepKind::weights) clock += time_of(step);
     if (computes(step.what)) {
       for (PartId part : read_by(step, costs_.steps))
         if (auto gathered = link_.parts.find(part); gathered != link_.parts.end())
@@ -44,7 +44,7 @@ bool ActionWalk::run(double& clock) {
   return false;
 }
 
-void ActionWalk::gather(const Step& step, double& clock) {
+void ActionWalk::gather(const InnerStep& step, double& clock) {
   double time = costs_.steps.part(step.part).block ? costs_.of(step.part.stage).block_gather : 0;
   double start = std::max(clock, link_.free);
   link_.free = link_.parts[step.part] = start + time;
@@ -52,21 +52,21 @@ void ActionWalk::gather(const Step& step, double& clock) {
   if (!costs_.overlap_gathers) clock = start + time;
 }
 
-void ActionWalk::reduce(const Step& step, double& clock) {
+void ActionWalk::reduce(const InnerStep& step, double& clock) {
   const GradientBucket& bucket = costs_.steps.buckets[static_cast<size_t>(step.bucket)];
   double start = std::max(clock, link_.free);
   link_.free = link_.reduced = start + costs_.byte * static_cast<double>(bucket.sent);
   done_.push_back({step, start, link_.free, index_});
-  if (bucket.waits) clock = link_.free;
+  if (bucket.blocking) clock = link_.free;
 }
 
-double ActionWalk::time_of(const Step& step) const {
+double ActionWalk::time_of(const InnerStep& step) const {
   const ModelPart& part = costs_.steps.part(step.part);
   bool again = action_.what == ActionKind::backward && !step.backward;
   if (!part.block || again) return 0;
-  if (step.what == StepKind::weights) return per_block_;
+  if (step.what == InnerStepKind::weights) return per_block_;
   double share = part.exchanges ? costs_.of(action_.stage).expert_share : 0;
-  return per_block_ * (step.what == StepKind::experts ? share : 1 - share);
+  return per_block_ * (step.what == InnerStepKind::experts ? share : 1 - share);
 }
 
 }  // namespace mtrain

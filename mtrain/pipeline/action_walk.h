@@ -1,5 +1,5 @@
-// ActionWalk: the times of the steps inside a simulated action. Used by simulate.cc only. An object
-// serves one simulation on one thread.
+// ActionWalk: the times of the inner steps of a simulated action. Used by simulate.cc only. An
+// object serves one simulation on one thread.
 #pragma once
 #include <map>
 #include <vector>
@@ -17,9 +17,9 @@ struct RankLink {
 
 class ActionWalk {
  public:
-  /// Without steps, the action only computes. `done` receives the collectives. Refers to all
+  /// Without inner steps, the action only computes. `done` receives the collectives. Refers to all
   /// arguments but the action.
-  ActionWalk(const Action& action, const Steps& steps, const Costs& costs, bool split,
+  ActionWalk(const Action& action, const InnerSteps& steps, const Costs& costs, bool split,
              RankLink& link, std::vector<TimedStep>& done, size_t index);
 
   /// Continues at `clock`, until an exchange has started (true) or the action is complete (false);
@@ -27,13 +27,13 @@ class ActionWalk {
   bool run(double& clock);
 
  private:
-  void gather(const Step& step, double& clock);
-  void reduce(const Step& step, double& clock);
+  void gather(const InnerStep& step, double& clock);
+  void reduce(const InnerStep& step, double& clock);
   /// The time of a compute step.
-  double time_of(const Step& step) const;
+  double time_of(const InnerStep& step) const;
 
   Action action_;
-  const Steps& steps_;
+  const InnerSteps& steps_;
   const Costs& costs_;
   RankLink& link_;
   std::vector<TimedStep>& done_;

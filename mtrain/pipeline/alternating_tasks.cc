@@ -38,7 +38,7 @@ class TaskState {
 
 void AlternatingTasks::run(std::function<void()>& pause, const std::function<void()>& first,
                            const std::function<void()>& second) {
-  MT_CHECK(!pause && !ctx_.made,
+  MT_CHECK(!pause && !ctx_.created_storages,
            "overlapped tasks cannot be nested, and cannot run while activations are offloaded");
   bool unwinding = false, in_second = true;
   auto go = [&](auto&& enter) {  // from the first task to the second and back

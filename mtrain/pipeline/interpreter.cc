@@ -55,7 +55,8 @@ class Interpreter::StepsOfProgram {
     *owner.exchange_watch_ = [&owner](TokenExchange what, bool backward) {
       MT_CHECK(owner.cursor_, "experts exchange tokens outside of F and B");
       owner.cursor_->exchange(
-          what == TokenExchange::dispatch ? StepKind::dispatch : StepKind::combine, backward);
+          what == TokenExchange::dispatch ? InnerStepKind::dispatch : InnerStepKind::combine,
+          backward);
     };
   }
   ~StepsOfProgram() {
@@ -108,10 +109,10 @@ Interpreter::Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& 
       step_rules_(std::move(place.steps)),
       exchange_watch_(place.exchange_watch),
       during_token_exchange_(place.during_token_exchange),
-      late_head_(place.late_head),
-      late_heads_(static_cast<size_t>(place.late_heads)),
+      defer_head_wgrad_(place.defer_head_wgrad),
+      deferred_head_limit_(static_cast<size_t>(place.deferred_head_limit)),
       resident_stages_(place.resident_stages) {
-  step_rules_.late_head = late_head_;
+  step_rules_.defer_head_wgrad = defer_head_wgrad_;
 }
 
 void Interpreter::set_gradient_hooks(GradientHooks hooks) {
@@ -135,10 +136,11 @@ Model& Interpreter::model_of(const Action& action) const {
 }
 
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
-  if (!ctx_.typed || !out.placement()) return;
+  if (!ctx_.tracked_axis || !out.placement()) return;
   Placement wanted =
-      loss ? Placement::I() : ctx_.typed->stream;  // losses are invariant: every rank starts
-                                                   // backward with the same gradient of each loss
+      loss ? Placement::I()
+           : ctx_.tracked_axis->residual;  // losses are invariant: every rank starts
+                                           // backward with the same gradient of each loss
   MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
            " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
 }
@@ -215,7 +217,7 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
 void Interpreter::run_with_steps(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (step_lists_.empty() || !has_steps(action.what)) return perform(action, step);
-  StepCursor cursor(action, step_lists_[at], step_rules_, step_hooks_);
+  InnerStepCursor cursor(action, step_lists_[at], step_rules_, step_hooks_);
   cursor_ = &cursor;
   try {
     perform(action, step);
@@ -241,7 +243,7 @@ void Interpreter::run_overlapped(const Program& program, size_t at, Step& step) 
   if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(ctx_);
   std::function<void()> alternate;
   *during_token_exchange_ = [&] {
-    StepCursor* mine = cursor_;
+    InnerStepCursor* mine = cursor_;
     alternate();
     cursor_ = mine;
   };
@@ -312,12 +314,12 @@ void Interpreter::forward(const Action& action, Step& step) {
     // The head must not add to its gradient while an overlapped backward of another micro-batch
     // uses it, so its gradient is deferred.
     if (is_last(action))
-      input.head_gradients = late_head_               ? defer_head()
+      input.head_gradients = defer_head_wgrad_        ? defer_head()
                              : during_token_exchange_ ? &flight.weights
                                                       : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
-  if (ctx_.typed && x.defined()) x.set_placement(ctx_.typed->stream);
+  if (ctx_.tracked_axis && x.defined()) x.set_placement(ctx_.tracked_axis->residual);
   Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, std::move(x)); });
   check_placement(out, is_last(action));
   flight.output = out.node();
@@ -331,8 +333,8 @@ void Interpreter::forward(const Action& action, Step& step) {
     else
       step.result.micro_batches[micro] = sum(out);
   } else {
-    stream_shape_ = out.shape();
-    stream_dtype_ = out.dtype();
+    residual_shape_ = out.shape();
+    residual_dtype_ = out.dtype();
     link_.put({ActionKind::send_forward, action.stage, action.micro}, out);
   }
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
@@ -340,7 +342,7 @@ void Interpreter::forward(const Action& action, Step& step) {
 
 /// Deferred gradients run in the order of micro-batches, so that the sum is the same bit for bit.
 DeferredGradients* Interpreter::defer_head() {
-  while (late_heads_ > 0 && heads_.size() >= late_heads_) {
+  while (deferred_head_limit_ > 0 && heads_.size() >= deferred_head_limit_) {
     heads_.front().run();
     heads_.pop_front();
   }
@@ -391,8 +393,8 @@ void Interpreter::reduce() {
            " losses of the output head were not used in backward, but the head has already added "
            "their gradients; for losses that are only reported, call the head with loss_weight 0");
   if (cursor_) cursor_->finish();  // starts the reductions that are left
-  if (hooks_.reduce)
-    hooks_.reduce();
+  if (hooks_.finish)
+    hooks_.finish();
   else
     parameters_.zero_unwritten_gradients(ctx_);
 }

@@ -35,15 +35,16 @@ struct PipelinePlace {
   /// progress; the interpreter sets it to switch to the overlapped action. Null if actions never
   /// overlap.
   std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
-  /// The steps inside actions; set_gradient_hooks() sets their buckets. From the stages'
+  /// The inner steps of actions; set_gradient_hooks() sets their buckets. From the stages'
   /// ParallelContext, set while a program runs: the exchanges of tokens are checked against them.
   /// Null if there are none.
-  StepRules steps = {};
+  InnerStepRules steps = {};
   std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
-  /// Defers the gradient of the output head's matrix to the last stage's Reduce, for at most
-  /// `late_heads` micro-batches at a time (0: all). Megatron-LM: --defer-embedding-wgrad-compute.
-  bool late_head = false;
-  int64_t late_heads = 0;
+  /// Defers the gradient of the output head's matrix to the last stage's R, for at most
+  /// `deferred_head_limit` micro-batches at a time (0: all). Megatron-LM:
+  /// --defer-embedding-wgrad-compute.
+  bool defer_head_wgrad = false;
+  int64_t deferred_head_limit = 0;
   /// Evaluations gather the parameters of whole stages, at most this many at once (see
   /// ShardingActions). 0: they do not gather whole stages.
   int64_t resident_stages = 0;
@@ -60,10 +61,11 @@ class MT_API Interpreter {
 
   /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if
   /// the program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter.
-  /// `reduce`: at the end of the program's last Reduce, instead of zero_unwritten_gradients().
-  /// `start`: at each Reduce of the lists of steps, with its index in `buckets`.
+  /// `finish`: at the end of the program's last R, instead of zero_unwritten_gradients(): waits
+  /// for the reductions. `start`: where the lists of inner steps start the reduction of a bucket
+  /// (InnerStepKind::reduce), with its index in `buckets`.
   struct GradientHooks {
-    std::function<void()> after_micro_batch, reduce_scatter, reduce;
+    std::function<void()> after_micro_batch, reduce_scatter, finish;
     std::function<void(size_t bucket)> start = {};
     std::vector<GradientBucket> buckets = {};
   };
@@ -78,7 +80,8 @@ class MT_API Interpreter {
     } parts = {};
   };
   void set_param_hooks(ParamHooks hooks);
-  /// The model reads parameters of this part next: runs the steps up to the one that reads them.
+  /// The model reads parameters of this part next: runs the inner steps up to the one that reads
+  /// them.
   void before_read(PartId part) {
     if (cursor_) cursor_->read(part);
   }
@@ -87,12 +90,12 @@ class MT_API Interpreter {
     if (cursor_) cursor_->write(part, parameter);
   }
   /// The model reads a parameter that is not gathered. Throws Error(config) within an action that
-  /// has steps.
+  /// has inner steps.
   void refuse_read(PartId part, const std::string& parameter) const {
     if (cursor_) cursor_->refuse_read(part, parameter);
   }
-  /// What the lists of steps are made from.
-  const StepRules& step_rules() const { return step_rules_; }
+  /// What determines the lists of inner steps.
+  const InnerStepRules& step_rules() const { return step_rules_; }
 
   /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
   /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
@@ -110,8 +113,8 @@ class MT_API Interpreter {
   void forget_shapes() { link_.forget_shapes(); }
   /// The shape and dtype of a stage's output; empty before its first forward. A dry run of the next
   /// stage passes them to expect().
-  const Shape& stream_shape() const { return stream_shape_; }
-  DType stream_dtype() const { return stream_dtype_; }
+  const Shape& residual_shape() const { return residual_shape_; }
+  DType residual_dtype() const { return residual_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
 
  private:
@@ -152,21 +155,21 @@ class MT_API Interpreter {
   std::vector<Model*> models_;  // by stage; null if another rank has it
   StageLink link_;
   std::map<std::pair<int16_t, int32_t>, InFlight> flights_;  // by stage and micro-batch
-  Shape stream_shape_;
-  DType stream_dtype_ = DType::f32;
+  Shape residual_shape_;
+  DType residual_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
   ParamHooks param_hooks_;
-  StepRules step_rules_;
-  StepCursor::Hooks step_hooks_;
-  StepLists step_lists_;          // of `listed_`; empty if its actions only compute
-  Program listed_;                // the program that runs, or the last one
-  StepCursor* cursor_ = nullptr;  // of the action that runs, if it has steps
-  std::string where_;             // of the last error: the steps around it
+  InnerStepRules step_rules_;
+  InnerStepCursor::Hooks step_hooks_;
+  InnerStepLists step_lists_;          // of `listed_`; empty if its actions only compute
+  Program listed_;                     // the program that runs, or the last one
+  InnerStepCursor* cursor_ = nullptr;  // of the action that runs, if it has inner steps
+  std::string where_;                  // of the last error: the inner steps around it
   std::shared_ptr<ExchangeWatch> exchange_watch_;
   std::shared_ptr<std::function<void()>> during_token_exchange_;
-  bool late_head_;
-  size_t late_heads_;
+  bool defer_head_wgrad_;
+  size_t deferred_head_limit_;
   int64_t resident_stages_;
   std::deque<DeferredGradients> heads_;  // one per micro-batch, oldest first
   std::unique_ptr<AlternatingTasks> overlap_;

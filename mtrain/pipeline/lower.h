@@ -6,7 +6,7 @@
 namespace mtrain {
 
 /// Inserts SendX, RecvX, SendG and RecvG where neighbouring stages are on different ranks, and
-/// Reduce after a stage's last B or W. All programs follow one global order of transfers, so there
+/// R after a stage's last B or W. All programs follow one global order of transfers, so there
 /// is no deadlock, whether transfers are asynchronous or block both sides. Between two ranks,
 /// receives have the order of the sends, for transports without tags. `costs` affect the order, not
 /// its correctness: with TransferMode::asynchronous, each transfer starts as soon as its data is

@@ -96,7 +96,7 @@ std::string draw_text(const Simulated& run, int columns) {
   return out;
 }
 
-std::string draw_svg(const Simulated& run, int width, const StepRules& steps) {
+std::string draw_svg(const Simulated& run, int width, const InnerStepRules& steps) {
   MT_CHECK(width > 2 * kLeft, width, " pixels");
   std::vector<int> chunks = chunks_of(run);
   double scale = run.makespan > 0 ? (width - kLeft - kTop) / run.makespan : 0;

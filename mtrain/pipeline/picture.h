@@ -16,6 +16,6 @@ MT_API std::string draw_text(const Simulated& run, int columns);
 /// gradients, grey transfers, paler for a rank's further stages; a narrow violet bar is a Gather,
 /// which can overlap with others, the wait of a Scatter or an R, or a gather, an exchange or a
 /// reduction of `steps` inside an action; a tooltip shows an action's name and times.
-MT_API std::string draw_svg(const Simulated& run, int width, const StepRules& steps = {});
+MT_API std::string draw_svg(const Simulated& run, int width, const InnerStepRules& steps = {});
 
 }  // namespace mtrain

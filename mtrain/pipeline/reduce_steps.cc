@@ -9,7 +9,7 @@ namespace {
 
 class Reductions {
  public:
-  Reductions(StepLists& lists, const Program& program, const StepRules& rules)
+  Reductions(InnerStepLists& lists, const Program& program, const InnerStepRules& rules)
       : lists_(lists), program_(program), rules_(rules) {
     for (size_t i = 0; i < program.size(); ++i) {
       if (program[i].what == ActionKind::weight_grad) split_ = true;
@@ -25,13 +25,13 @@ class Reductions {
     find_completions();
     for (size_t b = 0; b < rules_.buckets.size(); ++b) place(b);
     for (const auto& [action, places] : places_) {
-      Steps out;
+      InnerSteps out;
       for (size_t i = 0; i <= lists_[action].size(); ++i) {
         if (i > 0) out.push_back(lists_[action][i - 1]);
         auto found = places.find(i);
         if (found == places.end()) continue;
         for (size_t b : found->second)
-          out.push_back({.what = StepKind::reduce,
+          out.push_back({.what = InnerStepKind::reduce,
                          .part = rules_.buckets[b].parts.front(),
                          .bucket = static_cast<int16_t>(b)});
       }
@@ -50,8 +50,8 @@ class Reductions {
   }
   /// Calls `call` with the buckets to whose gradients a step adds.
   template <class Call>
-  void each_bucket_of(const Step& step, const Call& call) const {
-    if (step.what != StepKind::weights && !(computes(step.what) && step.backward)) return;
+  void each_bucket_of(const InnerStep& step, const Call& call) const {
+    if (step.what != InnerStepKind::weights && !(computes(step.what) && step.backward)) return;
     for (PartId part : read_by(step, rules_))
       if (auto found = buckets_of_.find(part); found != buckets_of_.end())
         for (size_t b : found->second) call(b);
@@ -75,11 +75,12 @@ class Reductions {
         if (completes(program_[i]) && program_[i].stage == rules_.buckets[b].parts.back().stage)
           found_[b].push_back({i, lists_[i].size()});
     }
-    if (!rules_.late_head || rules_.stages.empty() || rules_.stages.back().empty()) return;
+    if (!rules_.defer_head_wgrad || rules_.stages.empty() || rules_.stages.back().empty()) return;
     PartId head{static_cast<int16_t>(rules_.stages.size() - 1),
                 static_cast<int16_t>(rules_.stages.back().size() - 1)};
     late_.resize(rules_.buckets.size());
-    each_bucket_of({.what = StepKind::weights, .part = head}, [&](size_t b) { late_[b] = true; });
+    each_bucket_of({.what = InnerStepKind::weights, .part = head},
+                   [&](size_t b) { late_[b] = true; });
   }
 
   void place(size_t b) {
@@ -95,14 +96,15 @@ class Reductions {
       const Action& a = program_[at.action];
       auto scatter = scatters_.find({a.stage, a.micro});
       const bool sends = a.what == ActionKind::backward && a.stage > 0;
-      if (sends && rules_.buckets[b].waits && scatter != scatters_.end()) at = {scatter->second, 0};
+      if (sends && rules_.buckets[b].blocking && scatter != scatters_.end())
+        at = {scatter->second, 0};
       places_[at.action][at.steps].push_back(b);
     }
   }
 
-  StepLists& lists_;
+  InnerStepLists& lists_;
   const Program& program_;
-  const StepRules& rules_;
+  const InnerStepRules& rules_;
   bool split_ = false;
   std::optional<size_t> last_reduce_;
   std::map<std::pair<int16_t, int32_t>, size_t> scatters_;  // by stage and micro-batch
@@ -114,7 +116,7 @@ class Reductions {
 
 }  // namespace
 
-void insert_reductions(StepLists& lists, const Program& program, const StepRules& rules) {
+void insert_reductions(InnerStepLists& lists, const Program& program, const InnerStepRules& rules) {
   if (!rules.buckets.empty()) Reductions(lists, program, rules).insert();
 }
 

@@ -1,5 +1,5 @@
-// The reductions of gradients as steps: inserts them into the lists of a rank's program, after the
-// steps that complete their buckets. For stage_steps.cc. A pure function; thread-safe.
+// The reductions of gradients as inner steps: inserts them into the lists of a rank's program,
+// after the steps that complete their buckets. For stage_steps.cc. A pure function; thread-safe.
 #pragma once
 #include "mtrain/pipeline/stage_steps.h"
 
@@ -12,6 +12,6 @@ namespace mtrain {
 /// GradientBucket::waits go into the Scatter of the micro-batch instead, if the program has one.
 /// Without the action that it belongs to (B, W or R), a bucket gets no Reduce.
 /// REQUIRES: `lists` has the compute steps of all actions.
-void insert_reductions(StepLists& lists, const Program& program, const StepRules& rules);
+void insert_reductions(InnerStepLists& lists, const Program& program, const InnerStepRules& rules);
 
 }  // namespace mtrain

@@ -22,7 +22,7 @@ enum class ActionKind : uint8_t {
   send_forward,   // activations, to the stage after
   recv_backward,  // gradients of activations, from the stage after
   send_backward,  // gradients of activations, to the stage before
-  reduce,         // reduction of the stage's gradients over its replicas, once per step
+  reduce,  // R, once per step: completes the reduction of the stage's gradients over its replicas
   reduce_scatter,  // ZeRO 2 and 3: adds a micro-batch's gradients to the shards of the replicas
   gather_params,   // ZeRO 3: all-gather of the stage's parameters
   release_params   // ZeRO 3: frees the gathered parameters
@@ -60,7 +60,7 @@ struct Plan {
   int64_t ranks() const { return stages / virtual_stages; }
 };
 
-// Generators: compute and Reduce only; with_sharding_actions() adds what ZeRO needs, lower() the
+// Generators: compute and R only; with_sharding_actions() adds what ZeRO needs, lower() the
 // transfers. What a generator cannot plan is Error(config).
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps the activations of
@@ -68,7 +68,7 @@ struct Plan {
 MT_API Schedule gpipe(const Plan& plan);
 /// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s
 /// warms up with stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1
-/// B1 … Reduce.
+/// B1 … R.
 MT_API Schedule one_f_one_b(const Plan& plan);
 /// 1F1B over several stages per rank (same paper), in Megatron-LM's order. With several ranks, it
 /// requires ranks <= group_size <= micro_batches, and a last group that is not smaller than the
@@ -94,7 +94,7 @@ MT_API Schedule with_weight_actions(Schedule schedule);
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// The stage map that make_schedule() of that name requires.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);
-/// Inserts Reduce after the last B, W or Scatter of each stage that has none.
+/// Inserts R after the last B, W or Scatter of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
 /// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it overlaps with the next one; "1SendG0",

@@ -8,7 +8,7 @@
 
 namespace mtrain {
 
-/// Identifies an action. Reduce has micro-batch 0. Gather and Release have no key: they run in the
+/// Identifies an action. R has micro-batch 0. Gather and Release have no key: they run in the
 /// order of their rank's program.
 struct Key {
   ActionKind what;
@@ -56,13 +56,13 @@ class ScheduleFacts {
   ActionKind last_backward() const {
     return split_ ? ActionKind::weight_grad : ActionKind::backward;
   }
-  /// The action that a stage's Reduce waits for, of each micro-batch.
+  /// The action that a stage's R waits for, of each micro-batch.
   ActionKind last_of_micro_batch() const {
     return scatters_ ? ActionKind::reduce_scatter : last_backward();
   }
   /// The receive that matches a send, or the send that matches a receive.
   Key other_side(Key key) const;
-  /// The actions that must be complete before an action other than Reduce can begin. For a
+  /// The actions that must be complete before an action other than R can begin. For a
   /// transfer, this does not include its other side.
   Needs needs(const Action& a) const;
   /// The first micro-batch of a stage whose last_of_micro_batch() is not done yet. `done`: end

@@ -9,9 +9,10 @@ namespace mtrain {
 
 struct ShardingActions {
   /// ZeRO 3: the maximum number of stages whose gathered parameters a rank holds at the same time:
-  /// the stage that it computes, and those that it computes next. With 2 or more, gathers overlap
-  /// with compute. 0: no Gather and Release are inserted, and each block gathers its parameters
-  /// when it is used.
+  /// the stage that it computes, and those that it computes next. With 2 or more, a
+  /// stage is gathered before the previous one has finished, so that gathers can overlap with
+  /// compute (Costs::overlap_gathers). 0: no Gather and Release are inserted, and each block
+  /// gathers its parameters when it is used.
   int64_t resident_stages = 0;
   /// ZeRO 2 and 3: a Scatter after the last backward of each micro-batch.
   bool reduce_scatter = false;

@@ -175,9 +175,9 @@ class Simulation {
   }
 
   ActionWalk walk_of(size_t rank, size_t position) {
-    static const Steps none;
+    static const InnerSteps none;
     size_t action = report_.timeline[rank].size() + (position - next_[rank]);
-    const Steps& steps = lists_[rank].empty() ? none : lists_[rank][position];
+    const InnerSteps& steps = lists_[rank].empty() ? none : lists_[rank][position];
     return {schedule_[rank][position], steps, costs_, facts_.split(), links_[rank],
             report_.collectives[rank], action};
   }
@@ -210,12 +210,12 @@ class Simulation {
         const StageCosts& c = costs_.of(span.action.stage);
         report_.busy[r] += costs_.computing(span.action, facts_.split());
         if (!lists_[r].empty())
-          for (const Step& step : lists_[r][span.position]) {
+          for (const InnerStep& step : lists_[r][span.position]) {
             bool block = costs_.steps.part(step.part).block;
             double params = block ? costs_.of(step.part.stage).block_params : 0;
-            if (step.what == StepKind::gather) held += params;
+            if (step.what == InnerStepKind::gather) held += params;
             report_.peak[r] = std::max(report_.peak[r], held);
-            if (step.what == StepKind::release) held -= params;
+            if (step.what == InnerStepKind::release) held -= params;
           }
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
         if (span.action.what == ActionKind::gather_params) held += c.params;
@@ -240,9 +240,9 @@ class Simulation {
   std::vector<size_t> next_;
   std::vector<double> clock_;
   std::vector<RankLink> links_;
-  std::vector<StepLists> lists_;  // by rank; empty if F and B only compute
-  std::vector<double> gathered_;  // by stage: when its parameters are gathered
-  std::vector<int64_t> open_;     // by stage: micro-batches whose last backward has not run
+  std::vector<InnerStepLists> lists_;  // by rank; empty if F and B only compute
+  std::vector<double> gathered_;       // by stage: when its parameters are gathered
+  std::vector<int64_t> open_;          // by stage: micro-batches whose last backward has not run
   std::vector<double> done_[kNumKeys];
   std::vector<int16_t> waiting_;  // by ActionKind and cell: the rank that waits for it
   int64_t order_ = 0;

@@ -1,7 +1,7 @@
 // Simulates a schedule: finds its faults and computes its duration and memory, without tensors or
 // threads. Accepts compute-only schedules (data arrives a transfer time after it was computed) and
 // lowered ones (each transfer is an action). Collectives cost time only if they are actions
-// (with_sharding_actions()) or steps inside actions (stage_steps.h). Stateless; safe from any
+// (with_sharding_actions()) or inner steps of actions (stage_steps.h). Stateless; safe from any
 // thread.
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace mtrain {
 
 /// Costs of one micro-batch in one stage, in arbitrary but consistent units of time and memory.
 struct StageCosts {
-  double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
+  double forward = 1, backward = 1, weights = 1;  // without W actions, B takes backward + weights
   double activation = 1;                          // held from F to the end of B
   double kept = 1;    // the part of it, plus output gradients, that W needs: held from the end of B
                       // to the end of W
@@ -39,16 +39,16 @@ struct MT_API Costs {
   double byte = 0;  // time of a byte that a reduction of gradients sends
   /// Gathers run while their rank computes: F and B wait for the parameters of their stage only.
   /// Otherwise the rank waits for each. Scatter and R wait for reductions of gradients
-  /// (GradientBucket::waits: every step does). Gathers and reductions of a rank run one after the
-  /// other.
+  /// (GradientBucket::blocking: every inner step does). Gathers and reductions of a rank run one
+  /// after the other.
   bool overlap_gathers = true;
-  /// The steps inside actions. All blocks take the same time; recomputation takes none. During an
+  /// The inner steps of actions. All blocks take the same time; recomputation takes none. During an
   /// exchange of tokens the rank waits, or computes the other one of two overlapped actions.
-  StepRules steps = {};
+  InnerStepRules steps = {};
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
-  /// The time of F, B or W without that of waiting; 0 for other actions. `split`: the schedule has
+  /// The compute time of F, B or W, without waiting; 0 for other actions. `split`: the schedule has
   /// W.
   double computing(const Action& a, bool split) const;
   /// The same for a collective that does not overlap: the time for which its rank waits.
@@ -67,7 +67,7 @@ struct TimedAction {
 
 /// When a gather, an exchange or a reduction inside an action was in progress.
 struct TimedStep {
-  Step step;
+  InnerStep step;
   double start = 0, end = 0;
   size_t action = 0;  // of the rank's timeline
 };

@@ -37,15 +37,15 @@ bool has_backward(const Program& program) {
 class ActionSteps {
  public:
   /// `trains`: the program has backward.
-  ActionSteps(int16_t stage, const StageParts& parts, const StepRules& rules, bool trains)
+  ActionSteps(int16_t stage, const StageParts& parts, const InnerStepRules& rules, bool trains)
       : stage_(stage), parts_(parts), rules_(rules), trains_(trains) {}
 
-  Steps forward() {
+  InnerSteps forward() {
     for (size_t i = 0; i < parts_.size(); ++i) forward(i);
     return std::move(out_);
   }
 
-  Steps backward() {
+  InnerSteps backward() {
     for (size_t end = parts_.size(); end > 0;) {
       size_t begin = group_begin(end);
       if (recomputed(end - 1))
@@ -55,35 +55,35 @@ class ActionSteps {
     return std::move(out_);
   }
 
-  Steps weights() {
+  InnerSteps weights() {
     for (size_t i = parts_.size(); i-- > 0;)
-      if (parts_[i].computes) add(StepKind::weights, i, true);
+      if (parts_[i].computes) add(InnerStepKind::weights, i, true);
     return std::move(out_);
   }
 
  private:
-  void add(StepKind what, size_t part, bool backward) {
+  void add(InnerStepKind what, size_t part, bool backward) {
     out_.push_back({what, {stage_, static_cast<int16_t>(part)}, backward});
   }
   void forward(size_t part) {
     if (!parts_[part].computes || (parts_[part].auxiliary && !trains_)) return;
-    add(StepKind::compute, part, false);
+    add(InnerStepKind::compute, part, false);
     if (parts_[part].exchanges) forward_experts(part);
   }
   void forward_experts(size_t part) {
-    add(StepKind::dispatch, part, false);
-    add(StepKind::experts, part, false);
-    add(StepKind::combine, part, false);
+    add(InnerStepKind::dispatch, part, false);
+    add(InnerStepKind::experts, part, false);
+    add(InnerStepKind::combine, part, false);
   }
   void backward(size_t part) {
     if (!parts_[part].computes) return;
     if (parts_[part].exchanges) {
       if (rules_.recompute_experts) forward_experts(part);
-      add(StepKind::combine, part, true);
-      add(StepKind::experts, part, true);
-      add(StepKind::dispatch, part, true);
+      add(InnerStepKind::combine, part, true);
+      add(InnerStepKind::experts, part, true);
+      add(InnerStepKind::dispatch, part, true);
     }
-    add(StepKind::compute, part, true);
+    add(InnerStepKind::compute, part, true);
   }
   /// The index of a block among those that follow each other: the blocks of an encoder and those of
   /// its decoder are computed again in groups of their own.
@@ -108,12 +108,12 @@ class ActionSteps {
 
   int16_t stage_;
   const StageParts& parts_;
-  const StepRules& rules_;
+  const InnerStepRules& rules_;
   bool trains_;
-  Steps out_;
+  InnerSteps out_;
 };
 
-const StageParts* parts_of(const StepRules& rules, int16_t stage) {
+const StageParts* parts_of(const InnerStepRules& rules, int16_t stage) {
   bool known = stage >= 0 && static_cast<size_t>(stage) < rules.stages.size();
   return known ? &rules.stages[static_cast<size_t>(stage)] : nullptr;
 }
@@ -121,15 +121,15 @@ const StageParts* parts_of(const StepRules& rules, int16_t stage) {
 /// Inserts gathers and releases into the lists of one program.
 class Gathers {
  public:
-  Gathers(const Program& program, const StepRules& rules) : program_(program), rules_(rules) {}
+  Gathers(const Program& program, const InnerStepRules& rules) : program_(program), rules_(rules) {}
 
-  void insert(StepLists& lists) {
+  void insert(InnerStepLists& lists) {
     collect(lists);
     plan_ahead();
     size_t use = 0;
     for (size_t at = 0; at < lists.size(); ++at) {
-      Steps out;
-      for (const Step& step : lists[at]) {
+      InnerSteps out;
+      for (const InnerStep& step : lists[at]) {
         gather(use, out);
         out.push_back(step);
         release(++use, out);
@@ -140,14 +140,14 @@ class Gathers {
 
  private:
   /// The parts that each step needs and no Gather of the program has brought.
-  void collect(const StepLists& lists) {
+  void collect(const InnerStepLists& lists) {
     std::vector<int16_t> held;
     for (size_t at = 0; at < lists.size(); ++at) {
       const Action& a = program_[at];
       if (a.what == ActionKind::gather_params) by_stage_ = true, held.push_back(a.stage);
       if (a.what == ActionKind::release_params) std::erase(held, a.stage);
       bool pair = a.overlapped || (at > 0 && program_[at - 1].overlapped);
-      for (const Step& step : lists[at]) {
+      for (const InnerStep& step : lists[at]) {
         Parts reads = read_by(step, rules_);
         std::erase_if(reads, [&](PartId part) {
           return std::find(held.begin(), held.end(), part.stage) != held.end();
@@ -174,20 +174,21 @@ class Gathers {
       add_missing(wanted_[i], following);
     }
   }
-  void gather(size_t use, Steps& out) {
+  void gather(size_t use, InnerSteps& out) {
     for (PartId part : wanted_[use])
-      if (!contains(held_, part)) held_.push_back(part), out.push_back({StepKind::gather, part});
+      if (!contains(held_, part))
+        held_.push_back(part), out.push_back({InnerStepKind::gather, part});
   }
-  void release(size_t next, Steps& out) {
+  void release(size_t next, InnerSteps& out) {
     std::erase_if(held_, [&](PartId part) {
       if (contains(wanted_[next], part)) return false;
-      out.push_back({StepKind::release, part});
+      out.push_back({InnerStepKind::release, part});
       return true;
     });
   }
 
   const Program& program_;
-  const StepRules& rules_;
+  const InnerStepRules& rules_;
   bool by_stage_ = false;
   std::vector<Parts> wanted_;  // by compute and exchange: gathered while it runs
   Parts held_;
@@ -195,7 +196,7 @@ class Gathers {
 
 }  // namespace
 
-std::vector<PartId> read_by(const Step& step, const StepRules& rules) {
+std::vector<PartId> read_by(const InnerStep& step, const InnerStepRules& rules) {
   const ModelPart& part = rules.part(step.part);
   Parts reads;
   if (part.owns) reads.push_back(step.part);
@@ -203,20 +204,20 @@ std::vector<PartId> read_by(const Step& step, const StepRules& rules) {
   return reads;
 }
 
-const ModelPart& StepRules::part(PartId id) const {
+const ModelPart& InnerStepRules::part(PartId id) const {
   const StageParts* parts = parts_of(*this, id.stage);
   MT_CHECK(parts && id.index >= 0 && static_cast<size_t>(id.index) < parts->size(), "part ",
            id.index, " of stage ", id.stage);
   return (*parts)[static_cast<size_t>(id.index)];
 }
 
-bool StepRules::has_collectives() const {
+bool InnerStepRules::has_collectives() const {
   return sharded || !buckets.empty() || std::any_of(stages.begin(), stages.end(), exchanges);
 }
 
-StepLists expand_steps(const Program& program, const StepRules& rules) {
-  StepLists lists(program.size());
-  std::map<std::pair<ActionKind, int16_t>, Steps> known;
+InnerStepLists expand_steps(const Program& program, const InnerStepRules& rules) {
+  InnerStepLists lists(program.size());
+  std::map<std::pair<ActionKind, int16_t>, InnerSteps> known;
   const bool trains = has_backward(program);
   for (size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
@@ -239,12 +240,12 @@ StepLists expand_steps(const Program& program, const StepRules& rules) {
 namespace {
 
 /// "3", or "0:embed" for a part of another stage than `stage`.
-std::string part_text(PartId part, int64_t stage, const StepRules& rules) {
+std::string part_text(PartId part, int64_t stage, const InnerStepRules& rules) {
   return cat(part.stage == stage ? "" : cat(part.stage, ":"), rules.part(part).name);
 }
 
 /// "embed..3", "3 experts"; "3 #2" for the second one of the same parts.
-std::string bucket_text(size_t index, int64_t stage, const StepRules& rules) {
+std::string bucket_text(size_t index, int64_t stage, const InnerStepRules& rules) {
   const GradientBucket& bucket = rules.buckets.at(index);
   std::string out = part_text(bucket.parts.front(), stage, rules);
   if (bucket.parts.size() > 1) out += cat("..", part_text(bucket.parts.back(), stage, rules));
@@ -258,15 +259,15 @@ std::string bucket_text(size_t index, int64_t stage, const StepRules& rules) {
 }
 
 /// What each Reduce of the lists is.
-std::string reductions_text(const StepLists& lists, const Program& program,
-                            const StepRules& rules) {
+std::string reductions_text(const InnerStepLists& lists, const Program& program,
+                            const InnerStepRules& rules) {
   int64_t stage = program.empty() ? 0 : program.front().stage;
   for (const Action& a : program)
     if (a.stage != stage) stage = -1;  // of several stages: each part with its own
   std::vector<bool> listed(rules.buckets.size());
-  for (const Steps& list : lists)
-    for (const Step& step : list)
-      if (step.what == StepKind::reduce) listed[static_cast<size_t>(step.bucket)] = true;
+  for (const InnerSteps& list : lists)
+    for (const InnerStep& step : list)
+      if (step.what == InnerStepKind::reduce) listed[static_cast<size_t>(step.bucket)] = true;
   std::string out;
   for (size_t b = 0; b < listed.size(); ++b) {
     const GradientBucket& bucket = rules.buckets[b];
@@ -280,17 +281,18 @@ std::string reductions_text(const StepLists& lists, const Program& program,
 
 }  // namespace
 
-std::string to_text(const Step& step, int64_t stage, const StepRules& rules) {
+std::string to_text(const InnerStep& step, int64_t stage, const InnerStepRules& rules) {
   constexpr const char* kNames[] = {"Gather", "Release", "",         "Experts",
                                     "W",      "Reduce",  "Dispatch", "Combine"};
-  if (step.what == StepKind::reduce)
+  if (step.what == InnerStepKind::reduce)
     return cat("Reduce(", bucket_text(static_cast<size_t>(step.bucket), stage, rules), ")");
-  std::string name = step.what == StepKind::compute ? (step.backward ? "B" : "F")
-                                                    : kNames[static_cast<size_t>(step.what)];
+  std::string name = step.what == InnerStepKind::compute ? (step.backward ? "B" : "F")
+                                                         : kNames[static_cast<size_t>(step.what)];
   return cat(name, "(", part_text(step.part, stage, rules), ")");
 }
 
-std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules) {
+std::string to_text(const InnerStepLists& lists, const Program& program,
+                    const InnerStepRules& rules) {
   constexpr size_t kMostNames = 3;
   std::string out;
   std::vector<bool> shown(lists.size());
@@ -305,7 +307,7 @@ std::string to_text(const StepLists& lists, const Program& program, const StepRu
       actions.resize(kMostNames);
       actions.push_back(cat("and ", more - kMostNames, " more"));
     }
-    for (const Step& step : lists[i]) steps.push_back(to_text(step, program[i].stage, rules));
+    for (const InnerStep& step : lists[i]) steps.push_back(to_text(step, program[i].stage, rules));
     out += cat(join(actions, " "), ": ", join(steps, " "), '\n');
   }
   return out + reductions_text(lists, program, rules);

@@ -1,8 +1,9 @@
-// What happens inside the actions of a program, as data: the parts of the model that F, B and W
-// compute, the gathers and releases of parameters (ZeRO 3 without Gather of whole stages), the
-// exchanges of tokens between experts, and the reductions of gradients (in B, W, Scatter and R).
-// The simulator, `mtrain check --schedule` and the interpreter (step_cursor.h) read the same lists.
-// Pure functions of a rank's program and of the model's parts and buckets; thread-safe.
+// Inner steps: what happens inside the actions of a program, as data: the parts of the model that
+// F, B and W compute, the gathers and releases of parameters (ZeRO 3 without Gather of whole
+// stages), the exchanges of tokens between expert-parallel ranks, and the reductions of gradients
+// (in B, W, Scatter and R). The simulator, `mtrain check --schedule` and the interpreter
+// (step_cursor.h) read the same lists. Pure functions of a rank's program and of the model's parts
+// and buckets; thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace mtrain {
 
-enum class StepKind : uint8_t {
+enum class InnerStepKind : uint8_t {
   gather,    // all-gather of a part's parameters
   release,   // their memory is freed
   compute,   // forward or backward of a part; of one with experts: without them
@@ -22,30 +23,30 @@ enum class StepKind : uint8_t {
   dispatch,  // all-to-all: tokens to experts; in backward the gradients take the opposite direction
   combine    // all-to-all: results of experts back to their tokens
 };
-inline bool is_exchange(StepKind what) { return what >= StepKind::dispatch; }
-inline bool computes(StepKind what) {
-  return what == StepKind::compute || what == StepKind::experts;
+inline bool is_exchange(InnerStepKind what) { return what >= InnerStepKind::dispatch; }
+inline bool computes(InnerStepKind what) {
+  return what == InnerStepKind::compute || what == InnerStepKind::experts;
 }
 
-/// Actions that have a list of steps.
+/// Actions that have a list of inner steps.
 inline bool has_steps(ActionKind what) {
   return what <= ActionKind::weight_grad || what == ActionKind::reduce ||
          what == ActionKind::reduce_scatter;
 }
 
-struct Step {
-  StepKind what;
+struct InnerStep {
+  InnerStepKind what;
   PartId part;
   bool backward = false;  // of compute, experts and exchanges; false within B: recomputation
-  int16_t bucket = -1;    // of reduce: its index in StepRules::buckets
-  bool operator==(const Step&) const = default;
+  int16_t bucket = -1;    // of reduce: its index in InnerStepRules::buckets
+  bool operator==(const InnerStep&) const = default;
 };
-using Steps = std::vector<Step>;       // of an action
-using StepLists = std::vector<Steps>;  // by position in the program; empty for actions other than
-                                       // F, B, W, Scatter and R
+using InnerSteps = std::vector<InnerStep>;       // of an action
+using InnerStepLists = std::vector<InnerSteps>;  // by position in the program; empty for actions
+                                                 // other than F, B, W, Scatter and R
 
-/// What determines the steps of a rank's actions.
-struct MT_API StepRules {
+/// What determines the inner steps of a rank's actions.
+struct MT_API InnerStepRules {
   std::vector<StageParts> stages;  // by stage; may be empty for stages of other ranks
   /// ZeRO 3: parts are gathered before they compute, and released when other parts come next.
   /// Parts of a stage that the program has gathered (Gather) are there already.
@@ -60,29 +61,31 @@ struct MT_API StepRules {
   /// The buckets of all stages of the rank. Reductions that are due at the same time start in this
   /// order. The lists have only the buckets of their program's stages.
   std::vector<GradientBucket> buckets = {};
-  bool late_head = false;  // the gradient of the head's matrix is complete at the last R only
+  bool defer_head_wgrad =
+      false;  // the gradient of the head's matrix is complete only at the last R
 
   const ModelPart& part(PartId id) const;
   /// False: nothing but compute would be in the lists.
   bool has_collectives() const;
 };
 
-/// The steps of each F, B, W and Scatter of a rank's program, and of its last R. A part that two
-/// steps in succession need, within an action or in two of them, is gathered once: the list of an
-/// action depends on those before and after it. At the end of the program nothing is gathered.
-/// Throws Error(config) if two overlapped actions would have to gather parts.
-MT_API StepLists expand_steps(const Program& program, const StepRules& rules);
+/// The inner steps of each F, B, W and Scatter of a rank's program, and of its last R. A part that
+/// two inner steps in succession need, within an action or in two of them, is gathered once: the
+/// list of an action depends on those before and after it. At the end of the program nothing is
+/// gathered. Throws Error(config) if two overlapped actions would have to gather parts.
+MT_API InnerStepLists expand_steps(const Program& program, const InnerStepRules& rules);
 
 /// The parts that are gathered while a compute or exchange step runs, and to whose gradients a
 /// backward or W adds. A model may read parameters of a block before and after the exchanges of its
 /// experts.
-MT_API std::vector<PartId> read_by(const Step& step, const StepRules& rules);
+MT_API std::vector<PartId> read_by(const InnerStep& step, const InnerStepRules& rules);
 
 /// "Gather(3)", "F(3)", "B(head)", "W(3)", "Experts(3)", "Dispatch(3)", "Reduce(embed..3)";
 /// "Gather(0:embed)" for a part of a stage other than the action's.
-MT_API std::string to_text(const Step& step, int64_t stage, const StepRules& rules);
+MT_API std::string to_text(const InnerStep& step, int64_t stage, const InnerStepRules& rules);
 /// Each list once: "0F1 0F2 …: Gather(1) F(0) Release(0)", one line per list; then one line per
 /// bucket that is reduced: "Reduce(embed..3): all-reduce of 1.2 MiB over the 2 ranks of dp".
-MT_API std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules);
+MT_API std::string to_text(const InnerStepLists& lists, const Program& program,
+                           const InnerStepRules& rules);
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
-// StepCursor: the position of a running action in its list of steps (stage_steps.h). Gathers,
-// releases and reductions of gradients run because the list has them, in its order; exchanges
-// between experts and writes of gradients are checked against it. For the rank's own thread.
+// InnerStepCursor: the position of a running action in its list of inner steps (stage_steps.h).
+// Gathers, releases and reductions of gradients run because the list has them, in its order;
+// exchanges between experts and writes of gradients are checked against it. For the rank's own
+// thread.
 #pragma once
 #include <functional>
 
@@ -8,14 +9,15 @@
 
 namespace mtrain {
 
-class StepCursor {
+class InnerStepCursor {
  public:
   struct Hooks {
     std::function<void(PartId)> gather, release;
     std::function<void(size_t bucket)> reduce = {};  // starts it
   };
   /// Refers to all arguments.
-  StepCursor(const Action& action, const Steps& steps, const StepRules& rules, const Hooks& hooks)
+  InnerStepCursor(const Action& action, const InnerSteps& steps, const InnerStepRules& rules,
+                  const Hooks& hooks)
       : action_(action), steps_(steps), rules_(rules), hooks_(hooks) {}
 
   /// The model reads parameters of `part` next: goes on to the step that needs them. Does nothing
@@ -29,7 +31,7 @@ class StepCursor {
   /// The model reads a parameter of `part` that no step has gathered. Throws Error(config).
   [[noreturn]] void refuse_read(PartId part, const std::string& parameter) const;
   /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
-  void exchange(StepKind what, bool backward);
+  void exchange(InnerStepKind what, bool backward);
   /// The action is complete: runs what is left. Throws Error(bug) if the list has further
   /// exchanges.
   void finish();
@@ -43,8 +45,8 @@ class StepCursor {
   std::string out_of_order(PartId part, const std::string& parameter, const char* use) const;
 
   const Action& action_;
-  const Steps& steps_;
-  const StepRules& rules_;
+  const InnerSteps& steps_;
+  const InnerStepRules& rules_;
   const Hooks& hooks_;
   size_t at_ = 0;         // the next step
   size_t reduces_ = 0;    // before it

@@ -24,8 +24,9 @@ struct GpuType {
 /// The machines that are assumed, if they differ from this machine.
 struct Cluster {
   int64_t world_size = 0;  // ranks; 0: not given
-  bool trains = false;     // a run starts on this machine, with dist.nproc ranks if world_size is 0
-  std::string gpu;         // "h200"; empty: not given
+  bool starts_run =
+      false;        // a run starts on this machine, with dist.nproc ranks if world_size is 0
+  std::string gpu;  // "h200"; empty: not given
 };
 
 MT_API std::span<const GpuType> gpu_types();

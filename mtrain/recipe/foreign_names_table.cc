@@ -342,9 +342,9 @@ constexpr ForeignName kNames[] = {
     {"grouped_gemm", "earlier builds of mtrain", "", "the experts of a rank are always computed by grouped products"},
     {"moe_permute_fusion", "Megatron-LM", "", "tokens are always sorted by expert in one kernel"},
     {"permute_fusion", "earlier builds of mtrain", "", "tokens are always sorted by expert in one kernel"},
-    {"dispatch_dtype", "earlier builds of mtrain", "", "tokens reach their experts in the type of mixed_precision.dtype"},
+    {"dispatch_dtype", "earlier builds of mtrain", "", "tokens reach their experts in mixed_precision.dtype"},
     {"moe_router_padding_for_quantization", "Megatron-LM", "", "an expert may have any number of rows with mixed_precision.fp8"},
-    {"moe_router_force_load_balancing", "Megatron-LM", "", "`mtrain bench` measures with start values, whose routers are about balanced"},
+    {"moe_router_force_load_balancing", "Megatron-LM", "", "`mtrain bench` measures with initial weights, whose routers are about balanced"},
     {"router_aux_loss_coef", "transformers", "model.moe.router.aux_loss_coeff", ""},
     // adapters and quantized weights
     {"adapter", "axolotl", "peft.type", "lora or dora"},

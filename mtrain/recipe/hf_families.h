@@ -65,8 +65,8 @@ struct HfKey {
   std::optional<Node> each_block;
   std::string blocks;  // window, layer_types: the setting that says which blocks have the window
   std::string enabled_by;  // window: the key that must be true, or there is no window
-  std::string from_block;  // window: the key that says how many blocks before have none, if no list
-                           // of layer types does
+  std::string from_block;  // window: the key with the number of leading blocks without a window;
+                           // used only if config.json has no layer_types
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value
@@ -124,7 +124,7 @@ struct HfFamily {
   std::string model_type;
   std::vector<std::string> architectures;
   std::string plugin;     // the model plugin
-  std::string needs;      // the feature that is not built, if the family's files say no more
+  std::string needs;      // set if the family is only a placeholder: the missing feature
   std::string compared;   // with which other implementation its results were compared, and where
   HfConditions settings;  // settings that all models of the family have
   /// What a setting of 0 stands for, as an expression of settings: {"head_dim", "hidden_size //

@@ -15,9 +15,9 @@ namespace mtrain {
 Node hf_meaning_of_zero(const HfFamily& family, const std::string& setting,
                         const std::function<Node(const std::string& path)>& value_of);
 
-/// The settings of the plugin that are not among `given`, which config.json and the family give,
-/// and not training's alone, with the plugin's defaults. A setting whose key or path is in
-/// `ignored` is left out: the recipe decides.
+/// The plugin's settings that neither config.json nor the family determines (`given` are those that
+/// they do), except settings that only training uses, with the plugin's defaults. A setting whose
+/// key or path is in `ignored` is left out: the recipe decides.
 std::vector<HfSetting> hf_implied(const HfFamily& family, const Schema& plugin,
                                   const std::vector<HfSetting>& given,
                                   const std::vector<std::string>& ignored);

@@ -14,7 +14,7 @@ namespace mtrain {
 /// What config.json says besides the model's settings.
 struct HfConfigFacts {
   DType dtype = DType::f32;  // of the tensors
-  int64_t vocab_size = 0;    // rows of the table of tokens in the file
+  int64_t vocab_size = 0;    // rows of the embedding matrix in the file
   /// config.json of the folder from which the run started; empty: none. Keys that do not change the
   /// function, such as the ids of special tokens, are taken from it if it is of the same family.
   std::string source;

@@ -87,7 +87,7 @@ StepTraffic traffic_of(const Recipe& recipe) {
                   .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
                   .overlap_gathers = s.ddp.overlap_param_gather};
   const double stream = tokens * sizes.hidden * bytes / (d.sp ? tp : 1);
-  out.stream = stream;
+  out.residual_bytes = stream;
   if (experts) {
     const Node* dispatcher = recipe.config.root().find("model.moe.dispatcher");
     const bool gathered = dispatcher && dispatcher->as_text() == "allgather";
@@ -136,10 +136,10 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   return parts;
 }
 
-StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
+InnerStepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
   const Settings& s = recipe.settings;
   const auto& modules = s.model.recompute_modules;
-  StepRules rules{
+  InnerStepRules rules{
       .sharded = s.dist.zero >= 3,
       .ahead = s.ddp.overlap_param_gather,
       .recompute = s.model.recompute == "full",
@@ -149,7 +149,7 @@ StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
                            std::find(modules.begin(), modules.end(), "moe") != modules.end()};
   for (int64_t stage = 0; stage < plan.map.stages(); ++stage)
     rules.stages.push_back(parts_of(recipe, plan, stage));
-  rules.late_head = plan.late_head;
+  rules.defer_head_wgrad = plan.defer_head_wgrad;
   rules.buckets = planned_buckets(recipe, plan, rules.stages);
   return rules;
 }
@@ -172,10 +172,10 @@ PipelinePlan PipelinePlan::for_dry_run() const {
   PipelinePlan few = *this;
   bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" ||
                 name == "combined";
-  if (!steady || (late_head && late_heads == 0)) return few;
+  if (!steady || (defer_head_wgrad && deferred_head_limit == 0)) return few;
   int64_t alone = name == "combined" ? 3 : 2;
   int64_t group = std::max(ranks(), plan.group_size),
-          wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), late_heads + 1);
+          wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), deferred_head_limit + 1);
   few.plan.micro_batches = (wanted + group - 1) / group * group;
   if (few.plan.micro_batches >= plan.micro_batches) return *this;
   few.schedule = few.make();
@@ -203,7 +203,7 @@ Costs PipelinePlan::costs(const RankSpeed& speed) const {
   if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
     per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
   costs.byte = per_byte;
-  if (ranks() > 1) costs.send = per_byte * traffic.stream;
+  if (ranks() > 1) costs.send = per_byte * traffic.residual_bytes;
   for (int64_t s = 0; s < map.stages(); ++s) {
     auto n = static_cast<double>(blocks(s));
     StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
@@ -240,9 +240,9 @@ std::string PipelinePlan::gathers_text() const {
     int64_t here = 0;
     for (const Action& a : program)
       if (a.what == ActionKind::gather_params) here += blocks(a.stage);
-    for (const Steps& list : expand_steps(program, steps))
-      here += std::count_if(list.begin(), list.end(), [&](const Step& step) {
-        return step.what == StepKind::gather && steps.part(step.part).block;
+    for (const InnerSteps& list : expand_steps(program, steps))
+      here += std::count_if(list.begin(), list.end(), [&](const InnerStep& step) {
+        return step.what == InnerStepKind::gather && steps.part(step.part).block;
       });
     gathered = std::max(gathered, here);
   }
@@ -287,8 +287,8 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                     .blocking = d.vp > 1 && !overlap.p2p,
                     .batched = overlap.batch_p2p};
   plan.adds_weight_actions = d.pp > 1 && overlap.delay_wgrad;
-  plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
-  plan.late_heads = overlap.embedding_wgrad_limit;
+  plan.defer_head_wgrad = d.pp > 1 && overlap.embedding_wgrad,
+  plan.deferred_head_limit = overlap.embedding_wgrad_limit;
   plan.sharding = {.resident_stages = d.resident_stages, .reduce_scatter = d.zero >= 2};
   plan.traffic = traffic_of(recipe);
   plan.layers = recipe.config.fact(Fact::layers).value_or(0);

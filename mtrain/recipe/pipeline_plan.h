@@ -14,8 +14,8 @@
 
 namespace mtrain {
 
-/// What one rank computes and receives per second. A step is simulated for it; where one of the two
-/// is 0, transfers and collectives take no time.
+/// The speed of a rank, for the simulation of a step. If either is 0, transfers and collectives
+/// take no time.
 struct RankSpeed {
   double tflops = 0;   // of matrix products
   double link_gb = 0;  // gigabytes per second that it receives from other ranks
@@ -28,9 +28,9 @@ struct StepTraffic {
   int zero_stage = 0;
   double operations = 0;         // of a block's forward; 0: the model's sizes are not known
   double gathered = 0;           // bytes, of a block's parameters
-  double exchanged = 0;          // bytes, of one exchange of tokens between experts
+  double exchanged = 0;          // bytes, of one all-to-all of tokens between expert-parallel ranks
   double expert_share = 0;       // the part of its operations that experts compute
-  double stream = 0;             // bytes that one stage sends to the next
+  double residual_bytes = 0;     // that one stage sends to the next
   bool overlap_gathers = false;  // with compute
 };
 
@@ -42,18 +42,18 @@ struct MT_API PipelinePlan {
   Schedule schedule;             // compute, collectives and reductions
   std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
-  StepRules steps;           // what happens inside actions, from the recipe's sizes
+  InnerStepRules steps;      // what happens inside actions, from the recipe's sizes
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
   bool adds_weight_actions = false;  // add W directly after B if the schedule has no W
-  bool late_head =
-      false;  // the gradient of the output head's matrix is deferred to the Reduce of its stage
-  int64_t late_heads = 0;  // at most this many micro-batches; 0: all
+  bool defer_head_wgrad =
+      false;  // the gradient of the output head's matrix is deferred to the R of its stage
+  int64_t deferred_head_limit = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
   /// True if embedding and head are on different ranks.
   bool splits_embedding_and_head() const { return map.rank(0) != map.rank(map.stages() - 1); }
-  /// The lists of steps of a rank's program, as text.
+  /// The lists of inner steps of a rank's program, as text.
   std::string steps_text(int64_t rank) const;
   /// The program of a rank, including transfers.
   Program program(int64_t rank) const;
@@ -62,7 +62,8 @@ struct MT_API PipelinePlan {
   /// The plan for another number of micro-batches. REQUIRES: the schedule is generated, not from a
   /// file.
   PipelinePlan with_micro_batches(int64_t number) const;
-  /// make_schedule() of `name`, with late weights and the collectives of ZeRO.
+  /// make_schedule() of `name`, with separate W actions if `adds_weight_actions`, and with the
+  /// collectives of ZeRO.
   Schedule make() const;
   /// Costs where F, B and W of a block take one unit of time each, and embedding and head none.
   /// Transfers and collectives take the time of their bytes over the link, relative to a block's

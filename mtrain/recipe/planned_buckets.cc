@@ -107,7 +107,7 @@ class Planner {
 
   GradientBucket bucket(PartId first, bool expert, bool late) const {
     GradientBucket out{.parts = {first},
-                       .waits = s_.ddp.in_order || !s_.ddp.overlap_grad_reduce,
+                       .blocking = s_.ddp.in_order || !s_.ddp.overlap_grad_reduce,
                        .expert = expert};
     if (s_.dist.zero >= 2 && !late)
       out.when = ReduceWhen::every_backward;

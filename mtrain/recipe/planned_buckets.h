@@ -8,7 +8,7 @@
 
 namespace mtrain {
 
-/// Of all pipeline ranks, in the order of GradReducer::buckets(). `stages`: StepRules::stages.
+/// Of all pipeline ranks, in the order of GradReducer::buckets(). `stages`: InnerStepRules::stages.
 std::vector<GradientBucket> planned_buckets(const Recipe& recipe, const PipelinePlan& plan,
                                             const std::vector<StageParts>& stages);
 

@@ -274,7 +274,7 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
     return node && is_set(*node);
   };
   Cluster cluster = wanted.cluster;
-  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && is_set_at("dist.nproc"));
+  cluster.starts_run = wanted.launched > 0 || (wanted.any_ranks && is_set_at("dist.nproc"));
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
     for (const auto& [path, value] :
@@ -287,11 +287,11 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
   const int64_t nproc = wanted.launched > 1 && !is_set_at("dist.nproc")
                             ? wanted.launched
                             : number_at(recipe, "dist.nproc");
-  if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0)
+  if (wanted.any_ranks && !cluster.starts_run && cluster.world_size == 0)
     cluster.world_size = least_ranks(recipe);
-  recipe.ranks = cluster.world_size > 0        ? cluster.world_size
-                 : cluster.trains || nproc > 1 ? nproc
-                                               : 0;
+  recipe.ranks = cluster.world_size > 0            ? cluster.world_size
+                 : cluster.starts_run || nproc > 1 ? nproc
+                                                   : 0;
   if (wanted.cluster.world_size == 0 && recipe.ranks > 1 && asked) {
     Cluster all = cluster;
     all.world_size = recipe.ranks;

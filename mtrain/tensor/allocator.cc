@@ -47,13 +47,13 @@ void CachingAllocator::add_in_use(size_t size, MemoryUse use) {
   if (in_use_ > peak_) peak_ = in_use_, at_peak_ = now_;
 }
 
-void CachingAllocator::count(size_t bytes, MemoryUse use) {
+void CachingAllocator::add_external(size_t bytes, MemoryUse use) {
   reserved_ += bytes;
   peak_reserved_ = std::max(peak_reserved_, reserved_);
   add_in_use(bytes, use);
 }
 
-void CachingAllocator::discount(size_t bytes, MemoryUse use) {
+void CachingAllocator::remove_external(size_t bytes, MemoryUse use) {
   reserved_ -= bytes;
   in_use_ -= bytes;
   now_[use] -= bytes;

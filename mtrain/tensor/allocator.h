@@ -28,8 +28,8 @@ class MT_API CachingAllocator {
   /// Returns a block to the cache. REQUIRES: `use` is the use under which the block was taken.
   void give(void* data, size_t bytes, MemoryUse use);
   /// Counts memory that was allocated elsewhere, as in use and as reserved from the system.
-  void count(size_t bytes, MemoryUse use);
-  void discount(size_t bytes, MemoryUse use);
+  void add_external(size_t bytes, MemoryUse use);
+  void remove_external(size_t bytes, MemoryUse use);
 
   /// The purpose under which take() counts new blocks.
   MemoryUse use() const { return use_; }

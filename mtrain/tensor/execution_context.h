@@ -18,11 +18,11 @@ namespace mtrain {
 
 class Axis;  // from layer dist; only a reference here
 
-/// With a typed axis, tensors carry their placement along one mesh axis, and ops refuse
-/// combinations that the type rules do not allow (mixing.h).
-struct TypedAxis {
+/// The mesh axis along which tensors carry placements. Ops refuse combinations that the propagation
+/// rules do not allow (mixing.h).
+struct PlacementAxis {
   const Axis* axis = nullptr;
-  Placement stream = Placement::I();  // placement of the residual stream
+  Placement residual = Placement::I();  // placement of the residual stream
 };
 
 class MT_API ExecutionContext {
@@ -43,7 +43,7 @@ class MT_API ExecutionContext {
 
   Tensor empty(const Shape& shape, DType dtype) {
     Tensor t(*this, shape, dtype);
-    if (made) made->push_back(t.storage());
+    if (created_storages) created_storages->push_back(t.storage());
     return t;
   }
   Tensor zeros(const Shape& shape, DType dtype);
@@ -78,8 +78,8 @@ class MT_API ExecutionContext {
   /// order. Set where context or sequence parallelism shards the tokens over ranks; null: all
   /// tokens.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
-  /// The axis along which tensors are typed; nothing: tensors carry no placement.
-  std::optional<TypedAxis> typed;
+  /// The axis along which tensors carry placements; nothing: they carry none.
+  std::optional<PlacementAxis> tracked_axis;
   /// False during evaluation: no tape, no dropout.
   bool training = true;
   /// False while no tape is recorded (evaluation, the forward of a recomputed block).
@@ -90,7 +90,7 @@ class MT_API ExecutionContext {
   /// Number of backward passes in progress; they nest where blocks are recomputed.
   int64_t backwards = 0;
   /// If set, records each new storage (offloading checks which of them stay alive).
-  std::optional<std::vector<std::weak_ptr<Storage>>> made;
+  std::optional<std::vector<std::weak_ptr<Storage>>> created_storages;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

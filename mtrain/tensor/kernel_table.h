@@ -47,7 +47,7 @@ struct GemmArgs {
 /// (Zhang & Sennrich 2019, arXiv:1910.07467). The sum w + offset is in float.
 struct RmsNormArgs {
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   void* y;
   float* rstd;  // [rows]
   int64_t rows, cols;
@@ -58,7 +58,7 @@ struct RmsNormArgs {
 struct RmsNormBackwardArgs {
   const void* dy;
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   const float* rstd;
   void* dx;   // may be null: not needed
   float* dw;  // [cols], may be null
@@ -72,7 +72,7 @@ struct RmsNormBackwardArgs {
 /// rstd [rows] (Ba et al. 2016, arXiv:1607.06450).
 struct LayerNormArgs {
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   const void* b;  // may be null
   void* y;
   float* mean;
@@ -85,7 +85,7 @@ struct LayerNormArgs {
 struct LayerNormBackwardArgs {
   const void* dy;
   const void* x;
-  const void* w;  // may be null: 0
+  const void* w;  // null: a weight of 0, so pass offset = 1 for a norm without weight
   const float* mean;
   const float* rstd;
   void* dx;   // may be null
@@ -161,7 +161,8 @@ struct AttentionBackwardArgs {
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
   bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q must be in
-                     // exactly one span; rows of k and v that are in none are left as they are
+                     // exactly one span; rows of dk and dv whose keys are in no span are not
+                     // written
   float* d_bias = nullptr;  // [heads, distances] of the bias, added to; may be null
 };
 /// d_sinks[h] -= Σ_t exp(sinks[h] - lse[h,t]) <o[t,h], d_o[t,h]>: the gradient of the sinks of
@@ -197,8 +198,9 @@ struct EmbeddingBackwardArgs {
 };
 
 /// y[t] = addend[t] + Σ_j w(t,j) * x[source[t,j]], j ascending, summed in float and rounded once;
-/// terms with a negative source are skipped. w(t,j) = weights[weight_of[t,j]]. Moves tokens to the
-/// rows of their experts and back (Fedus et al. 2022, arXiv:2101.03961).
+/// terms with a negative source are skipped. w(t,j) = weights[weight_of[t,j]]. `fan`: the number of
+/// source rows per result row. Moves tokens to the rows of their experts and back (Fedus et al.
+/// 2022, arXiv:2101.03961).
 struct GatherSumArgs {
   const void* x;             // [any, cols]
   const int32_t* source;     // [rows, fan]

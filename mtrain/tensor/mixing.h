@@ -1,9 +1,9 @@
-// Type rules for placements: which placements an op may combine, and the placement of its result
-// along one mesh axis (R, I, S, P; placement.h). A forgotten reduction shows as a pair of
-// placements that no rule allows. A rule is correct if the ranks' results have the stated placement
-// and, given a gradient with the dual placement of the result, the gradient of each input has the
-// dual placement of that input. A test derives the whole table from this definition. Stateless;
-// thread-safe.
+// Propagation rules of placements (as in DTensor's sharding propagation): which placements an op
+// may combine, and the placement of its result along one mesh axis (R, I, S, P; placement.h). A
+// forgotten reduction shows as a pair of placements that no rule allows. A rule is correct if the
+// ranks' results have the stated placement and, given a gradient with the dual placement of the
+// result, the gradient of each input has the dual placement of that input. A test derives the whole
+// table from this definition. Stateless; thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>

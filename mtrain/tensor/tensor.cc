@@ -24,7 +24,7 @@ Storage::Storage(ExecutionContext& ctx, size_t bytes, std::shared_ptr<void> memo
       bytes_(bytes),
       use_(ctx.memory().use()),
       memory_(std::move(memory)) {
-  ctx.memory().count(bytes, use_);
+  ctx.memory().add_external(bytes, use_);
 }
 Storage::~Storage() { release(); }
 
@@ -38,7 +38,7 @@ void Storage::release() {
     log_warn("memory is freed although a stream failed: ", error.what());
   }
   memory_.reset();
-  ctx_.memory().discount(bytes_, use_);
+  ctx_.memory().remove_external(bytes_, use_);
 }
 
 void Storage::restore() {

@@ -90,8 +90,8 @@ class MT_API Tensor {
   /// Elements [lo, hi) of one dimension, sharing storage. Not differentiable, unlike PyTorch's:
   /// backward through a slice throws Error(bug).
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
-  /// The placement along the axis of ExecutionContext::typed; nothing if it is unknown, as for
-  /// views and slices, or was not set.
+  /// The placement along the axis of ExecutionContext::tracked_axis; nothing if it is unknown, as
+  /// for views and slices, or was not set.
   const std::optional<Placement>& placement() const { return placement_; }
   void set_placement(std::optional<Placement> placement) { placement_ = placement; }
   /// The handle without its autograd node.

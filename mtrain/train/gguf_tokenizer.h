@@ -11,7 +11,7 @@
 namespace mtrain {
 
 /// Adds tokenizer.ggml.* to the header. `folder`: has tokenizer.json and, if there is one,
-/// tokenizer_config.json; `config`: the model's config.json; `rows`: of the table of tokens; ids
+/// tokenizer_config.json; `config`: the model's config.json; `rows`: of the embedding matrix; ids
 /// without a token get a placeholder. Throws Error(config) that names what llama.cpp cannot
 /// express.
 void add_gguf_tokenizer(const fs::path& folder, const std::string& config, int64_t rows,

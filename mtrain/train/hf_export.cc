@@ -132,7 +132,7 @@ class CheckpointTensors final : public HfTensorSource {
   }
 
  private:
-  /// The shape of a parameter of which the padding of the table of tokens is left out.
+  /// The shape of a parameter of which the padding of the embedding matrix is left out.
   Shape shape_of(const HfTensor& tensor, const std::string& parameter) const {
     Shape shape = stored_.at(parameter);
     if (tensor.rule->vocabulary && options_.vocab_size < shape[0]) shape[0] = options_.vocab_size;

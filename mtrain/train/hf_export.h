@@ -69,7 +69,7 @@ struct HfExport {
   const HfFamily& family;
   const HfModel& model;
   DType dtype = DType::f32;
-  int64_t vocab_size = 0;  // rows of the table of tokens to write; padding is left out
+  int64_t vocab_size = 0;  // rows of the embedding matrix to write; padding is left out
   uint64_t shard_bytes = uint64_t{5} << 30;
 };
 

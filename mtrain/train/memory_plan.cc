@@ -93,14 +93,14 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     state.rehearse_update();
     buckets.sync_values();
   }
-  const Shape trained = interpreter.stream_shape();
+  const Shape trained = interpreter.residual_shape();
   if (s.validation.steps > 0 && s.eval_micro_batch() > s.train.micro_batch_size) {
     const MicroBatch larger = blank(s.eval_micro_batch());
     interpreter.forget_shapes();
     if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
     interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });
   }
-  stream = {trained, interpreter.stream_shape(), interpreter.stream_dtype()};
+  stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
   Checked<int64_t> parameters = plan.parameters;
   for (const auto& p : session.parameters.all())
     parameters = parameters + (p.is_primary ? p.global.numel() : 0);

@@ -22,7 +22,7 @@ struct MemoryPlan {
   size_t more_elsewhere = 0;            // additional memory that ranks other than rank 0 need
   int64_t parameters = 0;               // of the whole model
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
-  std::vector<StepRules> steps;         // of the built model, by pipeline rank
+  std::vector<InnerStepRules> steps;    // of the built model, by pipeline rank
 };
 
 /// Plans a training step for rank 0 and for one rank of every other pipeline rank, and an

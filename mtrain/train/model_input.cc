@@ -107,7 +107,7 @@ ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch, const Parall
     input = to_device(ctx, batch);
   }
   set_ahead(input, ctx, batch, depths);
-  bool sequence_parallel = parallel.stream() == Placement::S(0);
+  bool sequence_parallel = parallel.residual_placement() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
   if (sequence_parallel) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
   if (input.cp_slice || sequence_parallel)

@@ -11,7 +11,7 @@ namespace mtrain {
 BlockPlan block_plan(const Settings& s, const ParallelContext* parallel) {
   BlockPlan plan{.full = s.model.recompute == "full",
                  .first_only = s.model.recompute_method == "block",
-                 .group = s.model.recompute_layers,
+                 .recompute_layers = s.model.recompute_layers,
                  .offloaded = s.offload.layers};
   if (s.model.recompute_distribute && parallel && active_axis(parallel->tp))
     plan.keep_input = keep_in_pieces(*parallel->tp);

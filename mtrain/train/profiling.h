@@ -10,7 +10,7 @@
 
 namespace mtrain {
 
-/// The measured limits of this machine.
+/// The measured limits of this machine, for a roofline model.
 struct Roof {
   double flops = 0;      // per second, of a large matrix product in the run's dtype
   double bandwidth = 0;  // bytes per second, of adding arrays that fit no cache

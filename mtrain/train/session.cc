@@ -40,8 +40,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   ctx = std::make_unique<ExecutionContext>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
-  if (parallel && parallel->typed && active_axis(parallel->tp))
-    ctx->typed = {.axis = parallel->tp, .stream = parallel->stream()};
+  if (parallel && parallel->tracks_placements && active_axis(parallel->tp))
+    ctx->tracked_axis = {.axis = parallel->tp, .residual = parallel->residual_placement()};
 
   TokenizerContext tokenizer_context{recipe.directory};
   tokenizer = with_path_origins(recipe.inputs, [&] {
@@ -141,8 +141,8 @@ void Session::build_stages(const Options& options) {
       .during_token_exchange = options.parallel ? options.parallel->during_token_exchange : nullptr,
       .steps = pipeline.steps,
       .exchange_watch = options.parallel ? options.parallel->exchange_watch : nullptr,
-      .late_head = pipeline.late_head,
-      .late_heads = pipeline.late_heads,
+      .defer_head_wgrad = pipeline.defer_head_wgrad,
+      .deferred_head_limit = pipeline.deferred_head_limit,
       .resident_stages = pipeline.sharding.resident_stages};
   place_.steps.buckets.clear();  // those of the built model follow (Interpreter::GradientHooks)
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {

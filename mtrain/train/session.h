@@ -24,7 +24,7 @@ class MT_API Session {
  public:
   struct Options {
     bool initialise =
-        true;            // false: no start values, since a checkpoint follows or it is a dry run
+        true;            // false: no initial weights, since a checkpoint follows or it is a dry run
     int ranks_here = 1;  // ranks in this process, which share its CPU cores
     int local_rank = 0;  // among the ranks on this machine; selects the device
     bool own_device = false;  // error if ranks of this machine would have to share a device
@@ -67,7 +67,7 @@ class MT_API Session {
 
  private:
   Device open_backend(const Options& options);
-  /// Loads start values from a Hugging Face folder or from a run of mtrain. Refuses tensors that
+  /// Loads initial weights from a Hugging Face folder or from a run of mtrain. Refuses tensors that
   /// the model does not have, and parameters of other stages that are missing, if this rank has all
   /// stages or is the one that checks the whole model.
   void import_weights(const fs::path& from, const Options& options);

@@ -5,7 +5,7 @@ namespace mtrain {
 void set_step_hooks(Interpreter& interpreter, ParamBuckets& buckets, GradReducer& reducer) {
   interpreter.set_gradient_hooks(
       {[&reducer] { reducer.micro_batch_done(); }, [&reducer] { reducer.reduce_scatter(); },
-       [&reducer] { reducer.reduce(); }, [&reducer](size_t bucket) { reducer.start(bucket); },
+       [&reducer] { reducer.finish_step(); }, [&reducer](size_t bucket) { reducer.start(bucket); },
        reducer.buckets()});
   interpreter.set_param_hooks({[&buckets](int64_t stage) { buckets.gather_stage(stage); },
                                [&buckets](int64_t stage) { buckets.release_stage(stage); },

@@ -9,7 +9,7 @@
 
 namespace mtrain {
 
-/// Rows of the model's table of tokens: model.vocab_size, or the tokenizer's ids rounded up to
+/// Rows of the model's embedding matrix: model.vocab_size, or the tokenizer's ids rounded up to
 /// model.vocab_multiple. Throws Error(config) if the tokenizer has ids without a row.
 MT_API int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer);
 /// Logs how many rows of model.vocab_size belong to no id of the tokenizer: as a warning if there
@@ -18,7 +18,7 @@ MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer
 /// Warns if model.init_from is a run with another tokenizer, since the rows of its table belong to
 /// other tokens.
 MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer);
-/// Throws Error(checkpoint) if a table of tokens of a saved model has another number of rows than
+/// Throws Error(checkpoint) if an embedding matrix of a saved model has another number of rows than
 /// the parameter of its name. The message says whether the tokenizer is another one.
 MT_API void require_saved_rows(const CheckpointStore& store, int64_t step,
                                const ParamList& parameters, const Tokenizer& tokenizer);

@@ -21,11 +21,11 @@ double relative(double a, double b) { return std::fabs(a - b) / std::max(std::fa
 /// For each step, the largest relative difference up to that step, times kBoundTail, and at least
 /// `floor`.
 std::vector<double> curve(const std::vector<double>& reference,
-                          const std::vector<const std::vector<double>*>& disturbed, double floor) {
+                          const std::vector<const std::vector<double>*>& perturbed, double floor) {
   std::vector<double> out;
   double most = floor / kBoundTail;
   for (size_t step = 0; step < reference.size(); ++step) {
-    for (const auto* values : disturbed)
+    for (const auto* values : perturbed)
       most = std::max(most, relative((*values)[step], reference[step]));
     out.push_back(kBoundTail * most);
   }
@@ -45,7 +45,7 @@ double unit_roundoff(DType dtype) {
   }
 }
 
-double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens) {
+double weight_perturbation(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens) {
   // Forward sums over the inputs, backward over the outputs and over the tokens. Each sum is in
   // float and then rounded to the dtype.
   double lengths = static_cast<double>(tokens);
@@ -54,13 +54,13 @@ double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_
   return dtype == DType::f32 ? summed : std::hypot(summed, unit_roundoff(dtype));
 }
 
-std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens,
+std::function<void(ParamList&, int64_t)> perturb_weights(DType dtype, int64_t tokens,
                                                          int64_t probe) {
   return [=](ParamList& parameters, int64_t step) {
     for (Parameter& p : parameters.all()) {
       std::vector<int64_t> sizes;
       for (const Dim& dim : p.dims) sizes.push_back(dim.size);
-      double size = weight_disturbance(dtype, sizes, tokens);
+      double size = weight_perturbation(dtype, sizes, tokens);
       std::vector<float> values(static_cast<size_t>(p.master.numel()));
       ExecutionContext& ctx = p.master.context();
       ctx.download(p.master, values.data());
@@ -93,12 +93,12 @@ double smallest_gradient(const LayoutFigures& reference, double unit_roundoff) {
 }
 
 LayoutBound layout_bound(DType dtype, int64_t tokens, const LayoutFigures& reference,
-                         const std::vector<LayoutFigures>& disturbed) {
+                         const std::vector<LayoutFigures>& perturbed) {
   LayoutBound bound{.unit_roundoff = unit_roundoff(dtype)};
   double floor = kBoundTail * bound.unit_roundoff / 2,
          smallest = smallest_gradient(reference, bound.unit_roundoff);
   std::vector<const std::vector<double>*> losses, norms;
-  for (const auto& run : disturbed) {
+  for (const auto& run : perturbed) {
     losses.push_back(&run.losses);
     norms.push_back(&run.norms);
     for (const auto& [name, tensor] : reference.gradients) {
@@ -111,8 +111,8 @@ LayoutBound layout_bound(DType dtype, int64_t tokens, const LayoutFigures& refer
   bound.loss_first = bound.loss[0];
   bound.norm_first = bound.norm[0];
   for (const auto& [name, tensor] : reference.gradients) {
-    double size = weight_disturbance(dtype, tensor.sizes, tokens);
-    bound.disturbance = std::max(bound.disturbance, size);
+    double size = weight_perturbation(dtype, tensor.sizes, tokens);
+    bound.perturbation = std::max(bound.perturbation, size);
   }
   return bound;
 }

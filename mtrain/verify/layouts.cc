@@ -170,12 +170,12 @@ const LayoutReference& LayoutVerifier::reference(const TwinSize& size) {
   try {
     LayoutReference made{.figures = train(size, {})};
     int64_t tokens = size.samples * sample_tokens_;
-    std::vector<LayoutFigures> disturbed;
+    std::vector<LayoutFigures> perturbed;
     for (int64_t probe = 1; probe <= options_.probes; ++probe)
-      disturbed.push_back(train(size, {}, disturb_weights(dtype_, tokens, probe)));
+      perturbed.push_back(train(size, {}, perturb_weights(dtype_, tokens, probe)));
     MT_USER_CHECK(!options_.stop || !options_.stop(), ErrorClass::usage,
                   "stopped before anything was compared", "");
-    made.bound = layout_bound(dtype_, tokens, made.figures, disturbed);
+    made.bound = layout_bound(dtype_, tokens, made.figures, perturbed);
     return entry->second = std::move(made);
   } catch (...) {
     references_.erase(entry);

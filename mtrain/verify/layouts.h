@@ -34,7 +34,7 @@ struct LayoutVerdict {
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;  // disturbed runs of one rank, to measure the bound
+  int64_t probes = 3;  // perturbed runs of one rank, to measure the bound
   /// Called before every step; true ends the run that is in progress. reference() then throws
   /// Error(usage); verify() returns a verdict of an incomplete run, which the caller must discard.
   std::function<bool()> stop;
@@ -61,7 +61,7 @@ class MT_API LayoutVerifier {
   DType dtype() const { return dtype_; }
   const TwinSize& whole() const { return whole_; }
   /// The reference of one rank for the whole twin, and for the twin of a layout's size. The first
-  /// call trains on one rank, undisturbed and disturbed.
+  /// call trains on one rank, unperturbed and perturbed.
   const LayoutReference& reference() { return reference(whole_); }
   const LayoutReference& reference(const RankLayout& layout) {
     return reference(twin_size(whole_, layout));

@@ -82,7 +82,7 @@ Node to_node(const LayoutBound& b) {
   Node gradient = Node::map();
   for (const auto& [name, value] : b.gradient) gradient.append(name, {}, Node::number(value));
   return make_map({{"unit_roundoff", Node::number(b.unit_roundoff)},
-                   {"disturbance", Node::number(b.disturbance)},
+                   {"disturbance", Node::number(b.perturbation)},
                    {"tail", Node::number(kBoundTail)},
                    {"loss", numbers(b.loss)},
                    {"grad_norm", numbers(b.norm)},

@@ -114,7 +114,7 @@ std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
   std::map<std::string, CommCounters> sent;
   for (auto [name, axis] : {std::pair("tp", p.tp),
                             {"cp", p.cp},
-                            {"cp_near", p.cp_near},
+                            {"cp_a2a_group", p.cp_a2a_group},
                             {"experts", p.expert_group},
                             {"edp", p.edp},
                             {"pp", &mesh.dense()["pp"]}})
@@ -137,7 +137,7 @@ std::map<std::string, CommCounters> difference(std::map<std::string, CommCounter
 void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options,
                 Communicator& ranks, Shared& shared) {
   RankMesh mesh(recipe, ranks);
-  mesh.type_tensors();
+  mesh.track_placements();
   std::optional<Trainer> trainer;
   build_in_turn(ranks, shared.build, [&] {
     trainer.emplace(

@@ -263,7 +263,7 @@ Tensor encoded(ExecutionContext& ctx, QuantizedProducts& how, const Tensor& stac
   for (int64_t m = 0; m < matrices; ++m) {
     Tensor measured =
         own.measure(ctx, flat.slice(0, m * size, (m + 1) * size), QuantOperand::weight);
-    ctx.copy(how.coded.measured.slice(0, m, m + 1), measured);
+    ctx.copy(how.coded.amax.slice(0, m, m + 1), measured);
     Tensor amax = how.delayed ? how.delayed->from_history(ctx, QuantOperand::weight) : measured;
     Tensor factor = how.coded.factors.slice(0, m, m + 1);
     for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})

@@ -136,23 +136,24 @@ TEST_CASE("router_logits in bf16: those of a linear layer in bf16, with their gr
   CHECK_THROWS_WITH_AS(router_logits(half, w, {}, DType::bf16), doctest::Contains("fp16"), Error);
 }
 
-TEST_CASE("route: ranks select the experts, and the weights are those of the scores") {
+TEST_CASE("route: selection scores select the experts, and the weights are those of the scores") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   Tensor logits = make(ctx, {0.1, 0.4, 0.3, 0.2, 0, 0, 0, 0, 1, 2, 3, 4}, {3, 4}, DType::f32);
-  const std::vector<double> ranks = {0.9, 0.1, 0.2, 0.3, 1, 2, 3, 4, 0, 0, 0, 0};
+  const std::vector<double> selection = {0.9, 0.1, 0.2, 0.3, 1, 2, 3, 4, 0, 0, 0, 0};
   const std::vector<int32_t> padding = {0, 0, 1};
   RouterRule rule{.score = RouterRule::Score::sigmoid, .top_k = 2};
-  Routed routed = route(logits, rule, {.ranks = ranks, .padding = padding}, nullptr);
+  Routed routed = route(logits, rule, {.selection_scores = selection, .padding = padding}, nullptr);
   CHECK(routed.experts == std::vector<int32_t>{0, 3, 3, 2, -1, -1});
   const double a = 1 / (1 + std::exp(-0.1)), b = 1 / (1 + std::exp(-0.2));
   check_close(values_of(routed.weights_TK), {a / (a + b), b / (a + b), 0.5, 0.5, 0, 0}, DType::f32,
               {}, "weights");
   const std::vector<float> bias = {0, 0, 0, 0};
-  CHECK_THROWS_WITH_AS(route(logits, rule, {.bias = bias, .ranks = ranks}, nullptr),
-                       doctest::Contains("ranks"), Error);
-  CHECK_THROWS_WITH_AS(route(logits, rule, {.ranks = std::span(ranks).first(4)}, nullptr),
-                       doctest::Contains("ranks"), Error);
+  CHECK_THROWS_WITH_AS(route(logits, rule, {.bias = bias, .selection_scores = selection}, nullptr),
+                       doctest::Contains("selection scores"), Error);
+  CHECK_THROWS_WITH_AS(
+      route(logits, rule, {.selection_scores = std::span(selection).first(4)}, nullptr),
+      doctest::Contains("selection scores"), Error);
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ std::vector<float> downloaded(ExecutionContext& ctx, const Tensor& tensor) {
 void check_zeros(ExecutionContext& ctx, ParamBuckets& buckets) {
   for (const ParamBucket& b : buckets.buckets()) {
     const std::vector<float> zeros(static_cast<size_t>(b.plan.size));
-    if (!b.shares_gradients()) CHECK(downloaded(ctx, b.grads) == zeros);
-    if (b.plan.zero_stage > 0 && !b.shares_values()) CHECK(downloaded(ctx, b.values) == zeros);
+    if (!b.gradients_sharded()) CHECK(downloaded(ctx, b.grads) == zeros);
+    if (b.plan.zero_stage > 0 && !b.values_sharded()) CHECK(downloaded(ctx, b.values) == zeros);
   }
 }
 
@@ -65,7 +65,7 @@ std::vector<float> reduced(GradReducer& reducer, ParamBuckets& buckets, ParamLis
   reducer.micro_batch_done();
   for (size_t b = 0; b < reducer.buckets().size(); ++b) reducer.start(b);
   if (buckets.options().zero_stage >= 2) reducer.reduce_scatter();
-  reducer.reduce();
+  reducer.finish_step();
   std::vector<float> out;
   for (const ParamSlice& slice : buckets.slices()) {
     std::vector<float> got = downloaded(slice.grad.context(), slice.grad);
@@ -118,7 +118,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
       const std::vector<float> sums = reduced(reducer, buckets, list, world.rank(), step);
       out.insert(out.end(), sums.begin(), sums.end());
       for (ParamBucket& b : buckets.buckets()) {  // an update of the own shard
-        if (b.plan.zero_stage == 0 || b.shares_values()) continue;
+        if (b.plan.zero_stage == 0 || b.values_sharded()) continue;
         Tensor own = b.values.slice(0, b.shard_begin, b.shard_end);
         std::vector<float> mine = values<float>(world.rank() % inner, own.numel(), 100 + step);
         ctx.upload(own, mine.data());

@@ -151,7 +151,7 @@ TEST_CASE("multi-token prediction: the model's own loss and its logits do not de
 
 TEST_CASE("multi-token prediction: recomputation changes no bit of the gradients") {
   for (bool first_only : {false, true}) {
-    Subject kept(2), again(2, {.full = true, .first_only = first_only, .group = 2});
+    Subject kept(2), again(2, {.full = true, .first_only = first_only, .recompute_layers = 2});
     CHECK(kept.step(true) == again.step(true));
     for (size_t i = 0; i < kept.parameters.all().size(); ++i)
       CHECK_MESSAGE(

@@ -223,7 +223,7 @@ TEST_CASE("stages that are gathered whole: the table of another stage is a step 
   Sent sent = sent_in({"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v",
                        "train.micro_batch_size=1", "dist.zero=3", "dist.resident_stages=1"},
                       "gpt2");
-  CHECK(sent.count(StepKind::gather, false) > 0);
+  CHECK(sent.count(InnerStepKind::gather, false) > 0);
   CHECK(sent.bytes("replicas", CommKind::all_gather) ==
         sent.gathered(2) * 4 / 2 + sent.micro_batches * 8);
 }
@@ -247,9 +247,10 @@ TEST_CASE("the exchanges that experts run are those in the lists of steps") {
     constexpr int64_t kRanks = 2;
     int64_t rows = sent.tokens * kExperts * (kRanks - 1) / kRanks,
             counts = (kRanks - 1) * (kExperts / kRanks) * 8;
-    int64_t forward = sent.count(StepKind::dispatch, false),
-            all = forward + sent.count(StepKind::dispatch, true) +
-                  sent.count(StepKind::combine, false) + sent.count(StepKind::combine, true);
+    int64_t forward = sent.count(InnerStepKind::dispatch, false),
+            all = forward + sent.count(InnerStepKind::dispatch, true) +
+                  sent.count(InnerStepKind::combine, false) +
+                  sent.count(InnerStepKind::combine, true);
     CHECK(forward >= sent.micro_batches);
     CHECK(sent.bytes("experts", CommKind::all_to_all) ==
           all * rows * sent.hidden * 4 + forward * counts);

@@ -122,7 +122,7 @@ TEST_CASE("context parallelism: heads exchanged with the neighbour, and a ring o
                        "dist.cp_hierarchy=[2,2]", "model.kv_heads=4"});
   int64_t blocks = sent.micro_batches * sent.layers,
           qkv_and_out = sent.tokens / 4 * 4 * sent.hidden * 4;
-  CHECK(sent.bytes("cp_near", CommKind::all_to_all) == blocks * 2 * qkv_and_out / 2);
+  CHECK(sent.bytes("cp_a2a_group", CommKind::all_to_all) == blocks * 2 * qkv_and_out / 2);
   int64_t held = sent.tokens / 2 * 2 * (sent.hidden / 2) *
                  4;  // of half the tokens, half the heads' keys and values
   CHECK(sent.bytes("cp", CommKind::send) == blocks * (held + 2 * held));

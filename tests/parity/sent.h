@@ -20,17 +20,17 @@ struct Sent {
       micro_batches;                        // tokens: of one micro-batch of a data-parallel rank
   std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
-  StepRules rules;
-  Program program;    // of the first rank, without transfers
-  StepLists steps;    // of the first rank's program, as `mtrain check --memory --schedule steps`
-                      // shows it
-  StepLists planned;  // the same without --memory
+  InnerStepRules rules;
+  Program program;       // of the first rank, without transfers
+  InnerStepLists steps;  // of the first rank's program, as `mtrain check --memory --schedule steps`
+                         // shows it
+  InnerStepLists planned;  // the same without --memory
 
   /// The number of such steps in the lists.
-  int64_t count(StepKind what, bool backward) const {
+  int64_t count(InnerStepKind what, bool backward) const {
     int64_t found = 0;
-    for (const Steps& list : steps)
-      found += std::count_if(list.begin(), list.end(), [&](const Step& step) {
+    for (const InnerSteps& list : steps)
+      found += std::count_if(list.begin(), list.end(), [&](const InnerStep& step) {
         return step.what == what && step.backward == backward;
       });
     return found;
@@ -50,18 +50,18 @@ struct Sent {
       if (a.what == ActionKind::gather_params)
         for (size_t i = 0; i < rules.stages[static_cast<size_t>(a.stage)].size(); ++i)
           sum += size({a.stage, static_cast<int16_t>(i)});
-    for (const Steps& list : steps)
-      for (const Step& step : list)
-        if (step.what == StepKind::gather) sum += size(step.part);
+    for (const InnerSteps& list : steps)
+      for (const InnerStep& step : list)
+        if (step.what == InnerStepKind::gather) sum += size(step.part);
     return sum;
   }
 
   /// Bytes that the reductions of the lists send.
   int64_t reduced(bool expert = false) const {
     int64_t sum = 0;
-    for (const Steps& list : steps)
-      for (const Step& step : list) {
-        if (step.what != StepKind::reduce) continue;
+    for (const InnerSteps& list : steps)
+      for (const InnerStep& step : list) {
+        if (step.what != InnerStepKind::reduce) continue;
         const GradientBucket& bucket = rules.buckets[static_cast<size_t>(step.bucket)];
         if (bucket.expert == expert) sum += bucket.sent;
       }
@@ -131,7 +131,7 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
   sent.program = plan.schedule[0];
   sent.steps = expand_steps(plan.schedule[0], sent.rules);
   sent.planned = expand_steps(plan.schedule[0], plan.steps);
-  auto without_buckets = [&](StepRules rules) {
+  auto without_buckets = [&](InnerStepRules rules) {
     rules.buckets.clear();
     return expand_steps(sent.program, rules);
   };

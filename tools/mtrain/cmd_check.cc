@@ -27,7 +27,7 @@ struct CheckOptions {
 
 /// What a step does: the pipeline, and when parameters are gathered.
 std::string step_lines(const Recipe& recipe, const CheckOptions& options,
-                       const std::vector<StepRules>& built) {
+                       const std::vector<InnerStepRules>& built) {
   const DistSection& dist = recipe.settings.dist;
   if (dist.pp == 1 && dist.zero < 3 && options.schedule.empty()) return "";
   PipelinePlan plan = shown_plan(recipe, built);
@@ -107,7 +107,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     resolve_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
   if (options.memory) plan = require_memory(recipe, plugins);
-  const std::vector<StepRules> built = plan ? plan->steps : std::vector<StepRules>();
+  const std::vector<InnerStepRules> built = plan ? plan->steps : std::vector<InnerStepRules>();
   if (svg) {
     std::cout << schedule_as_svg(shown_plan(recipe, built),
                                  rank_speed(recipe, options.cluster.gpu, options.speed));

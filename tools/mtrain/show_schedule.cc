@@ -46,7 +46,7 @@ RankSpeed rank_speed(const Recipe& recipe, const std::string& gpu, const RankSpe
   return speed;
 }
 
-PipelinePlan shown_plan(const Recipe& recipe, const std::vector<StepRules>& built) {
+PipelinePlan shown_plan(const Recipe& recipe, const std::vector<InnerStepRules>& built) {
   PipelinePlan plan = pipeline_plan(recipe);
   if (built.empty()) return plan;
   plan.steps.buckets.clear();

@@ -52,11 +52,11 @@ Tensor apply_or_compose(bool fused, Op op, const Inputs&... in) {
   if (fused) return apply(std::move(op), in...);
   ExecutionContext& ctx = std::get<0>(std::forward_as_tuple(in...)).context();
   MaybePlacement placed;
-  if (ctx.typed) placed = op.placed(in...);
-  struct Untyped {
+  if (ctx.tracked_axis) placed = op.placed(in...);
+  struct Untracked {
     ExecutionContext& ctx;
-    std::optional<TypedAxis> typed = std::exchange(ctx.typed, std::nullopt);
-    ~Untyped() { ctx.typed = typed; }
+    std::optional<PlacementAxis> axis = std::exchange(ctx.tracked_axis, std::nullopt);
+    ~Untracked() { ctx.tracked_axis = axis; }
   } untyped{ctx};
   Tensor y = op.composition(in...);
   y.set_placement(placed);

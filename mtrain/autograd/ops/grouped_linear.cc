@@ -167,8 +167,8 @@ struct QuantizedGroupedLinear {
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin == end) return;
       auto i = static_cast<size_t>(e);
-      x[i] = how->take(ctx, plain.x.slice(0, begin, end), QuantOperand::input);
-      w[i] = how->take(ctx, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
+      x[i] = how->prepare(ctx, plain.x.slice(0, begin, end), QuantOperand::input);
+      w[i] = how->prepare(ctx, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
       how->forward(ctx, x[i], w[i], GroupedLinear::bias_of(b, e), {}, y.slice(0, begin, end));
     });
     return y;
@@ -180,7 +180,7 @@ struct QuantizedGroupedLinear {
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
         top[static_cast<size_t>(e)] =
-            how->take(ctx, dy.slice(0, begin, end), QuantOperand::gradient);
+            how->prepare(ctx, dy.slice(0, begin, end), QuantOperand::gradient);
     });
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, plain.x.shape(), plain.x.dtype());

@@ -46,8 +46,8 @@ struct QuantizedLinear {
 
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
-    x = how->take(ctx, x_in.detach(), QuantOperand::input);
-    w = how->take(ctx, w_in.detach(), QuantOperand::weight);
+    x = how->prepare(ctx, x_in.detach(), QuantOperand::input);
+    w = how->prepare(ctx, w_in.detach(), QuantOperand::weight);
     first_token = ctx.first_token;
     Tensor y = ctx.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
     how->forward(ctx, x, w, b, residual, y);
@@ -55,7 +55,7 @@ struct QuantizedLinear {
   }
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<4>& g) {
-    QuantizedProducts::Operand top = how->take(ctx, dy, QuantOperand::gradient);
+    QuantizedProducts::Operand top = how->prepare(ctx, dy, QuantOperand::gradient);
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(ctx, x.x.shape(), x.x.dtype());
       how->input_gradient(ctx, top, w, dx, accumulate, first_token);

@@ -72,8 +72,8 @@ struct LinearCrossEntropy {
       Tensor logits = ctx.empty({end - begin, vocab}, x.dtype());
       QuantizedProducts::Operand in, top;
       if (quantized)
-        quantized->forward(ctx, in = quantized->take(ctx, part(x), QuantOperand::input), matrix, b,
-                           {}, logits);
+        quantized->forward(ctx, in = quantized->prepare(ctx, part(x), QuantOperand::input), matrix,
+                           b, {}, logits);
       else
         linear_forward(ctx, part(x), w, b, {}, logits);
       const bool backward = dx.defined() || open;
@@ -82,7 +82,7 @@ struct LinearCrossEntropy {
       if (!backward) continue;
       if (db.wanted())
         db.compute([&ctx, logits](InputGrad& bias) { bias_gradient(ctx, logits, bias); });
-      if (quantized) top = quantized->take(ctx, logits, QuantOperand::gradient);
+      if (quantized) top = quantized->prepare(ctx, logits, QuantOperand::gradient);
       if (dx.defined() && quantized)
         quantized->input_gradient(ctx, top, matrix, part(dx), false, ctx.first_token + begin);
       else if (dx.defined())

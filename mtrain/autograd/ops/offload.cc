@@ -28,8 +28,8 @@ struct OffloadEnd {
 
   Tensor forward(ExecutionContext& ctx, const Tensor& y) {
     ctx.stream().synchronize();
-    std::vector<std::weak_ptr<Storage>> blocks = std::move(*ctx.made);
-    ctx.made.reset();
+    std::vector<std::weak_ptr<Storage>> blocks = std::move(*ctx.created_storages);
+    ctx.created_storages.reset();
     for (const auto& made : blocks) {
       auto block = made.lock();
       if (!block || !block->resident() || block == y.storage() || block->bytes() < kSmallest)
@@ -61,16 +61,16 @@ struct OffloadEnd {
 Tensor offload_begin(const Tensor& x) {
   ExecutionContext& ctx = x.context();
   if (!ctx.grad_enabled) return x;
-  MT_CHECK(!ctx.made,
+  MT_CHECK(!ctx.created_storages,
            "offload_begin() between offload_begin() and offload_end(): parts cannot nest");
-  ctx.made.emplace().push_back(x.storage());
+  ctx.created_storages.emplace().push_back(x.storage());
   return x.node() ? apply(OffloadBegin{}, x) : x;
 }
 
 Tensor offload_end(const Tensor& y) {
   ExecutionContext& ctx = y.context();
   if (!ctx.grad_enabled) return y;
-  MT_CHECK(ctx.made, "offload_end() without offload_begin()");
+  MT_CHECK(ctx.created_storages, "offload_end() without offload_begin()");
   return apply(OffloadEnd{}, y);
 }
 

@@ -82,17 +82,17 @@ Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
     if (ctx.training) delayed->record(ctx, operand, amax);
     if (Tensor known = delayed->from_history(ctx, operand); known.defined()) return known;
   }
-  if (share) share(amax, operand);
+  if (all_reduce_amax) all_reduce_amax(amax, operand);
   return amax;
 }
 
-QuantizedProducts::Operand QuantizedProducts::take(ExecutionContext& ctx, const Tensor& x,
-                                                   QuantOperand operand, int64_t matrix) const {
+QuantizedProducts::Operand QuantizedProducts::prepare(ExecutionContext& ctx, const Tensor& x,
+                                                      QuantOperand operand, int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(ctx, x, operand)};
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");
   if (delayed && ctx.training)
-    delayed->record(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
+    delayed->record(ctx, operand, coded.amax.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
@@ -241,7 +241,7 @@ QuantizedProducts::Operand QuantizedProducts::rotate(ExecutionContext& ctx, cons
                                         .cols = x.size(1),
                                         .signs = kHadamardSigns,
                                         .dtype = x.dtype()});
-  return take(ctx, y, kind);
+  return prepare(ctx, y, kind);
 }
 
 void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const Operand& w,

@@ -75,7 +75,7 @@ struct Replay {
   Inputs inputs = {};
   DrawKeys keys = {};
   std::array<std::shared_ptr<Catch>, 3> ends = {};
-  std::shared_ptr<NodeBase> replayed = {};  // of the result of the second run
+  std::shared_ptr<NodeBase> recompute_discardable = {};  // of the result of the second run
 
   Tensor forward(ExecutionContext& ctx, const Tensor& a, const Tensor& b, const Tensor& c) {
     const Tensor* in[] = {&a, &b, &c};
@@ -92,12 +92,12 @@ struct Replay {
     AsOf then(ctx, keys);
     Tensor y = block(inputs);
     inputs = {};
-    replayed = y.node();
+    recompute_discardable = y.node();
     return y.detach();
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
-    if (!replayed) recompute(ctx);
-    mtrain::backward(std::move(replayed), dy, g[0].later());
+    if (!recompute_discardable) recompute(ctx);
+    mtrain::backward(std::move(recompute_discardable), dy, g[0].later());
     for (size_t i = 0; i < ends.size(); ++i)
       if (ends[i] && ends[i]->has_grad && g[i].wanted())
         g[i].give(ctx, std::exchange(ends[i]->grad, {}));
@@ -131,8 +131,8 @@ Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, cons
   return apply(Recompute{.block = std::move(block), .keep = {}}, start_of_gradients(a), b);
 }
 
-Tensor replayed(std::function<Tensor(const std::array<Tensor, 3>&)> block, const Tensor& a,
-                const Tensor& b, const Tensor& c) {
+Tensor recompute_discardable(std::function<Tensor(const std::array<Tensor, 3>&)> block,
+                             const Tensor& a, const Tensor& b, const Tensor& c) {
   if (!a.context().grad_enabled) return block({a, b, c});
   return apply(Replay{.block = std::move(block)}, start_of_gradients(a), b, c);
 }

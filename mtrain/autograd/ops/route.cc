@@ -100,9 +100,9 @@ class TokenRouter {
     choose(ranked_, rule_.top_k, allowed_, out);
   }
   /// Selects by other values than the scores.
-  void choose_by(std::span<const double> ranks, int32_t* out) {
-    allowed_.assign(ranks.size(), true);
-    choose(ranks, rule_.top_k, allowed_, out);
+  void choose_by(std::span<const double> scores, int32_t* out) {
+    allowed_.assign(scores.size(), true);
+    choose(scores, rule_.top_k, allowed_, out);
   }
 
   /// Weights of the selected experts: w_j = scaling · s_j / Σ s, or without the division.
@@ -341,8 +341,8 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
     if (by_sequence)
       sequences.add(b.sequence_of[static_cast<size_t>(t)], chosen.data(), rule.top_k);
   }
-  if (b.add_up && whole) b.add_up(batch.all());
-  if (b.add_up && by_sequence) b.add_up(sequences.all());
+  if (b.all_reduce_sum && whole) b.all_reduce_sum(batch.all());
+  if (b.all_reduce_sum && by_sequence) b.all_reduce_sum(sequences.all());
   for (const BalanceTerm& term : b.terms) {
     if (term.over == BalanceTerm::Over::given)
       out.push_back(given_slopes(term));
@@ -366,9 +366,10 @@ std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& lo
   for (int64_t t = 0; t < tokens; ++t) {
     if (padded(b.padding, t)) continue;
     int32_t* const chosen = out.data() + t * rule.top_k;
-    if (!b.ranks.empty())
-      router.choose_by(b.ranks.subspan(static_cast<size_t>(t * width), static_cast<size_t>(width)),
-                       chosen);
+    if (!b.selection_scores.empty())
+      router.choose_by(
+          b.selection_scores.subspan(static_cast<size_t>(t * width), static_cast<size_t>(width)),
+          chosen);
     else
       router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width),
                             b.bias, true, chosen);
@@ -390,10 +391,11 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
            balance.bias.size(), " biases");
   MT_CHECK(balance.padding.empty() || static_cast<int64_t>(balance.padding.size()) == tokens,
            balance.padding.size(), " marks of padding for ", tokens, " tokens");
-  MT_CHECK(balance.ranks.empty() || static_cast<int64_t>(balance.ranks.size()) == tokens * width,
-           balance.ranks.size(), " ranks");
-  MT_CHECK(balance.ranks.empty() || (balance.bias.empty() && rule.groups == 0),
-           "ranks of experts with a bias or groups");
+  MT_CHECK(balance.selection_scores.empty() ||
+               static_cast<int64_t>(balance.selection_scores.size()) == tokens * width,
+           balance.selection_scores.size(), " selection scores");
+  MT_CHECK(balance.selection_scores.empty() || (balance.bias.empty() && rule.groups == 0),
+           "selection scores with a bias or groups");
   for (const BalanceTerm& term : balance.terms)
     MT_CHECK(
         term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,

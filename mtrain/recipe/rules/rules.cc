@@ -104,9 +104,9 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
 }
 
 /// True for a model that uses the results of its norms again.
-bool keeps_norms(const ConfigContainer& config, const SchemaCatalog& catalog) {
+bool reuses_norm_outputs(const ConfigContainer& config, const SchemaCatalog& catalog) {
   const Schema* model = catalog.component(catalog.kind_of("model"), config.type_of("model"));
-  return model && model->keeps_norms;
+  return model && model->reuses_norm_outputs;
 }
 
 /// The names of communicators for device memory, built or planned, for rules about dist.comm.
@@ -223,7 +223,7 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
   const bool given = cluster.world_size > 0,
              several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
   if (given) facts["given_ranks"] = cluster.world_size;
-  if (given || several || cluster.trains) facts["least_nproc"] = int64_t{1};
+  if (given || several || cluster.starts_run) facts["least_nproc"] = int64_t{1};
   if (!cluster.gpu.empty()) {
     const GpuType& gpu = gpu_type(cluster.gpu);
     facts["gpu.name"] = std::string(gpu.name);
@@ -249,7 +249,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
   input.facts["device_communicators"] = device_communicators(catalog);
-  input.facts["norms.kept"] = keeps_norms(config, catalog);
+  input.facts["norms.kept"] = reuses_norm_outputs(config, catalog);
   input.renamed = renamed_settings(config);
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);

@@ -30,8 +30,7 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "recompute=full: shard the stored block inputs over tensor-parallel ranks; backward "
-    "all-gathers "
-    "them (dist.sp=true already shards them, and more)")
+    "all-gathers them (dist.sp=true already shards them, and more)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});
 }
@@ -51,7 +50,7 @@ void ModelSection::bind(Fields& f) {
       .resume(data)
       .renamed_from({"encoder_seq_length"});
   f("vocab_size", vocab_size,
-    "rows of the embedding table; 0: the size of the tokenizer's vocabulary, rounded up to a "
+    "rows of the embedding matrix; 0: the size of the tokenizer's vocabulary, rounded up to a "
     "multiple of vocab_multiple")
       .min(0)
       .max(kLargestDimension)

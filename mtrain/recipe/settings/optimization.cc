@@ -207,12 +207,15 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .needs("activations stored as FP8")
       .renamed_from({"activation_func_fp8_input_store"});
   f("first_bf16_layers", first_bf16_layers,
-    "FP8 and FP4: this many blocks at the start of the model compute in dtype")
+    "FP8 and FP4: this many blocks at the start of the model are computed in dtype, which need not "
+    "be bf16")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_start_in_bf16"});
   f("last_bf16_layers", last_bf16_layers,
-    "FP8 and FP4: this many blocks at the end of the model compute in dtype")
+    "FP8 and FP4: this many blocks at the end of the model are computed in dtype, which need not "
+    "be "
+    "bf16")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});

@@ -204,8 +204,7 @@ void DdpSection::bind(Fields& f) {
       .one_of({"fp32", "bf16"});
   f("accumulate_dtype", accumulate_dtype,
     "grads_dtype=bf16; fp32: ranks exchange shards and sum them in fp32; bf16: the communicator "
-    "sums "
-    "in bf16")
+    "sums in bf16")
       .one_of({"fp32", "bf16"});
   f("registered_buffers", registered_buffers,
     "allocate long-lived communication buffers (gradients and parameters) in memory registered "
@@ -228,8 +227,8 @@ void CommOverlapSection::bind(Fields& f) {
   overlap("batch_p2p", batch_p2p,
           "without p2p: start consecutive transfers of a stage as one batch", {"batch_p2p_comm"});
   overlap("moe", moe,
-          "overlap the all-to-all of experts with another micro-batch, whose backward runs during "
-          "this forward",
+          "overlap the all-to-all of tokens between expert-parallel ranks with the computation of "
+          "another micro-batch, whose backward runs during this forward",
           {"overlap_moe_expert_parallel_comm"});
   overlap(
       "delay_wgrad", delay_wgrad,
@@ -238,11 +237,10 @@ void CommOverlapSection::bind(Fields& f) {
   overlap("dispatch_wgrad", dispatch_wgrad,
           "overlap backward of the all-to-all with the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});
-  overlap(
-      "embedding_wgrad", embedding_wgrad,
-      "compute the output head's weight gradient when the last stage has finished its backwards; "
-      "keeps the gradients of the logits until then",
-      {"defer_embedding_wgrad_compute"});
+  overlap("embedding_wgrad", embedding_wgrad,
+          "compute the output head's weight gradient when the last stage has finished its backward "
+          "passes; keeps the gradients of the logits until then",
+          {"defer_embedding_wgrad_compute"});
   f("embedding_wgrad_limit", embedding_wgrad_limit,
     "embedding_wgrad: maximum number of micro-batches to defer; 0: all")
       .min(0)

@@ -69,8 +69,7 @@ void CheckpointSection::bind(Fields& f) {
       .renamed_from({"async_save"});
   f("hf", hf,
     "folder for exports: the weights of each checkpoint are also written as the Hugging Face "
-    "folder "
-    "step-N in it, and training waits meanwhile; empty: none")
+    "folder step-N in it, and training waits meanwhile; empty: none")
       .example("models/run1")
       .resume(safe);
   bind_local(f);

@@ -111,7 +111,7 @@ class T5Dataset final : public Dataset {
     return cat("{\"dataset\":\"t5\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
                ",\"mask_probability\":", shortest(config_.spans.shares.mask_probability),
                ",\"mean_span\":", config_.spans.shares.mean_span, ",\"marks\":\"",
-               marks_of(corruption_, config_.spans.needed(text_tokens_)),
+               special_tokens_hash(corruption_, config_.spans.needed(text_tokens_)),
                "\",\"closing_sentinel\":", config_.spans.shares.closing_sentinel ? "true" : "false",
                ",\"loss\":\"", config_.loss, "\"", data_.order_identity(consumed), "}");
   }

@@ -138,14 +138,15 @@ class Seq2SeqDataset final : public Dataset {
 
   std::string identity_until(int64_t consumed) const override {
     const SpanShares& shares = config_.spans.shares;
-    return cat(
-        "{\"dataset\":\"t5_seq2seq\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
-        ",\"decoder_seq_length\":", config_.decoder_seq_length,
-        ",\"mask_probability\":", shortest(shares.mask_probability),
-        ",\"mean_span\":", shares.mean_span, ",\"marks\":\"",
-        marks_of(corruption_, config_.spans.needed(text_tokens_)), "\",\"start\":", form_.start,
-        ",\"closing_sentinel\":", shares.closing_sentinel ? "true" : "false",
-        data_.order_identity(consumed), "}");
+    return cat("{\"dataset\":\"t5_seq2seq\",", data_.identity(),
+               ",\"seq_length\":", context_.seq_length,
+               ",\"decoder_seq_length\":", config_.decoder_seq_length,
+               ",\"mask_probability\":", shortest(shares.mask_probability),
+               ",\"mean_span\":", shares.mean_span, ",\"marks\":\"",
+               special_tokens_hash(corruption_, config_.spans.needed(text_tokens_)),
+               "\",\"start\":", form_.start,
+               ",\"closing_sentinel\":", shares.closing_sentinel ? "true" : "false",
+               data_.order_identity(consumed), "}");
   }
 
  private:

@@ -26,7 +26,7 @@ struct BertConfig {
   void bind(Fields& f) {
     using enum ResumeClass;
     f.objective(Dataset::kMaskedToken);
-    f.keeps_norms();
+    f.reuses_norm_outputs();
     f("layers", layers, "number of encoder blocks")
         .min(1)
         .max(kMostLayers)

@@ -24,7 +24,7 @@ class Llama final : public Decoder {
     double mlp = mlp_products(config_.ffn_hidden_size), products = head_products();
     for (int64_t i = 0; i < config_.layers; ++i)
       products += attention_products(seq_length, i) + mlp;
-    products += further_products(attention_products(seq_length, config_.layers - 1) + mlp);
+    products += mtp_products(attention_products(seq_length, config_.layers - 1) + mlp);
     return 6 * products;
   }
 

@@ -39,7 +39,7 @@ class MoeDecoder final : public Decoder {
   double flops_per_token(int64_t seq_length) const override {
     double products = head_products();
     for (int64_t i = 0; i < config_.layers; ++i) products += block_products(seq_length, i);
-    products += further_products(block_products(seq_length, config_.layers - 1));
+    products += mtp_products(block_products(seq_length, config_.layers - 1));
     return 6 * products;
   }
 

@@ -21,7 +21,7 @@ class StreamTokens {
     const int64_t e = batch.encoder_length, d = batch.decoder_length, each = of_decoder ? d : e,
                   all = batch.samples * each;
     int64_t begin = 0, end = all;
-    if (parallel.stream() == Placement::S(0)) {
+    if (parallel.residual_placement() == Placement::S(0)) {
       const int64_t n = parallel.tp->size(), r = parallel.tp->index();
       begin = all * r / n, end = all * (r + 1) / n;
     }
@@ -140,7 +140,7 @@ class T5 final : public Model {
   Tensor decode(const Batch& batch, Tensor x, const Tensor& encoded) const {
     const StreamTokens tokens(context_.scope.context(), context_.scope.parallel(), *batch, true);
     const BlockPlan& plan = context_.scope.blocks();
-    const int64_t step = plan.full && !plan.first_only ? plan.group : 1;
+    const int64_t step = plan.full && !plan.first_only ? plan.recompute_layers : 1;
     x = drop(x, "decoder.drop");
     for (int64_t begin = 0; begin < config_.layers; begin += step) {
       auto blocks = [this, batch, begin, end = std::min(config_.layers, begin + step)](
@@ -150,7 +150,7 @@ class T5 final : public Model {
           y = (*decoder_.blocks[static_cast<size_t>(i)])(y, from, *batch);
         return y;
       };
-      const bool again = plan.full && (!plan.first_only || begin < plan.group);
+      const bool again = plan.full && (!plan.first_only || begin < plan.recompute_layers);
       x = again ? recompute(blocks, x, encoded) : blocks(x, encoded);
     }
     return drop((*decoder_.norm)(x), "decoder.norm.drop");

@@ -78,7 +78,7 @@ Tensor SpanAttentionLayer::attend(const Tensor& q, const Tensor& k, const Tensor
     return span_attention(in[0], in[1], in[2], heads_, spans, {.scale = 1, .causal = causal_},
                           bias ? (*bias)() : DistanceBias());
   };
-  if (plan_->recomputes(RecomputePart::core_attn)) return replayed(core, q, k, v);
+  if (plan_->recomputes(RecomputePart::core_attn)) return recompute_discardable(core, q, k, v);
   return core({q, k, v});
 }
 

@@ -330,7 +330,7 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   CHECK(file.status == 12);
   CHECK_MESSAGE(has(file.err, "is a file of a Hugging Face folder"), file.err);
   CHECK_MESSAGE(has(file.err, "--from model"), file.err);
-  // Of start values from one file, config.json is next to it.
+  // Of initial weights from one file, config.json is next to it.
   scratch.write("sub/r.yaml",
                 "model: {type: llama, init_from: ../model/model.safetensors, seq_length: 16}\n"
                 "tokenizer: {type: 'null', vocab_size: 190}\ndataset: mock\ntrain: {steps: 1}\n"

@@ -104,7 +104,7 @@ TEST_CASE("dist.zero: the memory plan of a rank is what the rank takes, and fall
     Json seen = Json::parse(out.out);
     CAPTURE(zero);
     CHECK(seen["planned_memory"]["uses"] == seen["tensor_memory"]["uses"]);
-    // A run's start values leave blocks that its steps use again; the plan has none.
+    // A run's initial values leave blocks that its steps use again; the plan has none.
     CHECK(seen["planned_memory"]["bytes"] >= seen["tensor_memory"]["bytes"]);
     double bytes = 0;
     for (const auto& use : seen["tensor_memory"]["uses"]) bytes += use.get<double>();

@@ -36,9 +36,9 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
   CommContext context{.timeout = 10min,
                       .watch = {.silence = kSilence,
                                 .give_up =
-                                    [&](const Error& e, bool speaks) {
+                                    [&](const Error& e, bool reports) {
                                       CHECK(e.error_class() == ErrorClass::peer);
-                                      CHECK(speaks);
+                                      CHECK(reports);
                                       given_up.set_value(e.message());
                                       release = true;  // in a job the process would end here
                                     },
@@ -159,10 +159,10 @@ TEST_CASE(
   CommContext context{.timeout = 10min,
                       .watch = {.silence = kSilence,
                                 .give_up =
-                                    [&](const Error& e, bool speaks) {
+                                    [&](const Error& e, bool reports) {
                                       CHECK(e.message() == "rank 1 failed: the disk is full");
                                       CHECK(e.error_class() == ErrorClass::io);
-                                      CHECK_FALSE(speaks);
+                                      CHECK_FALSE(reports);
                                       ++ended;
                                     },
                                 .note = {}}};

@@ -45,7 +45,7 @@ struct Everything {
   void bind(Fields& f) {
     f.objective("masked token");
     f.device_memory();
-    f.keeps_norms();
+    f.reuses_norm_outputs();
     f("flag", flag, "a flag");
     f("count", count, "a count").min(1).max(1e9).renamed_from({"num_things"});
     f("small", small, "an int").fact(Fact::kv_heads);
@@ -322,10 +322,10 @@ TEST_CASE("a schema survives its text form") {
   CHECK(schema_to_json(after) == text);
   CHECK(after.objective == "masked token");
   CHECK(after.device_memory);
-  CHECK(after.keeps_norms);
+  CHECK(after.reuses_norm_outputs);
   CHECK(schema_of<Rope>("rope", "").objective.empty());
   CHECK_FALSE(schema_from_json(schema_to_json(schema_of<Rope>("rope", ""))).device_memory);
-  CHECK_FALSE(schema_from_json(schema_to_json(schema_of<Rope>("rope", ""))).keeps_norms);
+  CHECK_FALSE(schema_from_json(schema_to_json(schema_of<Rope>("rope", ""))).reuses_norm_outputs);
   REQUIRE(after.fields.size() == before.fields.size());
   for (size_t i = 0; i < before.fields.size(); ++i) {
     const FieldSpec &a = before.fields[i], &b = after.fields[i];

@@ -82,10 +82,11 @@ Outcome play(AttentionOptions options, int ranks, bool sequence) {
     ParallelContext parallel{.tp = &mesh.joint({"group", "kv_copy"}),
                              .sequence_parallel = sequence,
                              .kv_copies = &mesh["kv_copy"],
-                             .typed = true};
+                             .tracks_placements = true};
     Fixture lab{1};
     ExecutionContext& ctx = lab.context();
-    if (ranks > 1) ctx.typed = {.axis = parallel.tp, .stream = parallel.stream()};
+    if (ranks > 1)
+      ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     ParamList list;
     BuildSettings settings{.ctx = ctx, .parameters = list};
     settings.parallel = &parallel;
@@ -101,7 +102,7 @@ Outcome play(AttentionOptions options, int ranks, bool sequence) {
     const int64_t count = sequence ? kTokens / ranks : kTokens,
                   first = sequence ? count * world.rank() : 0;
     Tensor own = make(ctx, some_rows(x, first, count), {count, kWidth}, DType::f32);
-    if (ranks > 1) own.set_placement(parallel.stream());
+    if (ranks > 1) own.set_placement(parallel.residual_placement());
     auto target = std::make_shared<Catcher>();
     own.set_node(target);
     Tensor y = attention(own, input, own);

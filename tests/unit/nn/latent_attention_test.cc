@@ -62,10 +62,11 @@ Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
   run_ranks(layout.ranks, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", layout.ranks}}));
     ParallelContext parallel{
-        .tp = &mesh["tp"], .sequence_parallel = layout.sequence, .typed = true};
+        .tp = &mesh["tp"], .sequence_parallel = layout.sequence, .tracks_placements = true};
     Fixture lab{1};
     ExecutionContext& ctx = lab.context();
-    if (layout.ranks > 1) ctx.typed = {.axis = parallel.tp, .stream = parallel.stream()};
+    if (layout.ranks > 1)
+      ctx.tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     ParamList list;
     BlockPlan blocks{.parts = layout.again};
     BuildSettings settings{.ctx = ctx, .parameters = list};
@@ -82,7 +83,7 @@ Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
     const int64_t count = layout.sequence ? kTokens / layout.ranks : kTokens,
                   first = layout.sequence ? count * world.rank() : 0;
     Tensor own = make(ctx, some_rows(x, first, count), {count, kWidth}, DType::f32);
-    if (layout.ranks > 1) own.set_placement(parallel.stream());
+    if (layout.ranks > 1) own.set_placement(parallel.residual_placement());
     auto target = std::make_shared<Catcher>();
     own.set_node(target);
     Tensor y = attention(norm(own), some_input(ctx), own);

@@ -231,8 +231,8 @@ TEST_CASE("multi-token prediction: gradients are those of the objective") {
 }
 
 TEST_CASE("multi-token prediction: recomputation changes no bit") {
-  Rank kept(settings(2)), again(settings(2), nullptr, false, {.full = true, .group = 2}),
-      first(settings(2), nullptr, false, {.full = true, .first_only = true, .group = 9});
+  Rank kept(settings(2)), again(settings(2), nullptr, false, {.full = true, .recompute_layers = 2}),
+      first(settings(2), nullptr, false, {.full = true, .first_only = true, .recompute_layers = 9});
   for (Rank* rank : {&kept, &again, &first}) rank->build();
   const Values want = kept.step(0.1f);
   for (Rank* rank : {&again, &first}) {

@@ -12,7 +12,7 @@ namespace {
 using namespace contract;
 
 TEST_CASE(
-    "scope: names are paths, dims and decay are kept, start values follow from seed and name") {
+    "scope: names are paths, dims and decay are kept, initial values follow from seed and name") {
   Fixture lab(1, 5), other(1, 5);
   ParamList list, reversed;
   BuildSettings settings{.ctx = lab.context(), .parameters = list},
@@ -165,7 +165,7 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
   CHECK(most <= 2 * 5);
 }
 
-TEST_CASE("parameter: start values of a range are those of the whole") {
+TEST_CASE("parameter: initial values of a range are those of the whole") {
   Fixture lab(1, 5);
   ParamList list, later;
   BuildSettings settings{.ctx = lab.context(), .parameters = list},

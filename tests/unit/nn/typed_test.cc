@@ -25,8 +25,9 @@ const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 struct Place {
   Place(Communicator& world, bool sequence, bool typed)
       : mesh(world, MeshLayout({{"tp", kRanks}})) {
-    parallel = {.tp = &mesh["tp"], .sequence_parallel = sequence, .typed = typed};
-    if (typed) lab.context().typed = {.axis = parallel.tp, .stream = parallel.stream()};
+    parallel = {.tp = &mesh["tp"], .sequence_parallel = sequence, .tracks_placements = typed};
+    if (typed)
+      lab.context().tracked_axis = {.axis = parallel.tp, .residual = parallel.residual_placement()};
     settings.parallel = &parallel;
   }
   Tensor tensor(const Shape& shape, std::optional<Placement> placement) {
@@ -96,8 +97,9 @@ struct Whole {
     Tensor x = dropout(table(input.tokens_T), 0.1f, 7);
     x = attention(norm(x), input, x);
     x = recompute([this](const Tensor& h) { return mlp(norm(gated(norm(h), h)), h); }, x);
-    if (place.lab.context().typed)
-      MT_CHECK(x.placement() == place.parallel.stream(), "the stream has lost its letter");
+    if (place.lab.context().tracked_axis)
+      MT_CHECK(x.placement() == place.parallel.residual_placement(),
+               "the stream has lost its letter");
     return head(last(gelu(dense(x), GeluKind::erf)), input);
   }
 

@@ -51,7 +51,7 @@ struct Square {
   }
   void reduce() {
     start(ReduceWhen::step_end);
-    reducer->reduce();
+    reducer->finish_step();
   }
   /// What this rank has of a gradient; nothing for what others have.
   void check(const Parameter& p, const Values& want) {
@@ -125,7 +125,7 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is repo
                          Error);
     CHECK_THROWS_WITH_AS(reducer.start(0),
                          doctest::Contains("the bucket of p is reduced twice in a step"), Error);
-    reducer.reduce();
+    reducer.finish_step();
   });
 }
 
@@ -143,8 +143,8 @@ TEST_CASE("grad reducer: a bucket that no step reduces is reported as a bug") {
         s.reducer->micro_batch_done();
         if (zero_stage >= 2) s.reducer->reduce_scatter();
         s.start(ReduceWhen::step_end);
-        if (!options.overlap && zero_stage < 2) return s.reducer->reduce();
-        CHECK_THROWS_WITH_AS(s.reducer->reduce(),
+        if (!options.overlap && zero_stage < 2) return s.reducer->finish_step();
+        CHECK_THROWS_WITH_AS(s.reducer->finish_step(),
                              doctest::Contains("the bucket of c to d is not reduced in this step"),
                              Error);
       });
@@ -160,7 +160,7 @@ TEST_CASE(
     s.micro_batch_done(true);
     s.add(*s.c, 1);
     s.start(ReduceWhen::step_end);
-    CHECK_THROWS_WITH_AS(s.reducer->reduce(),
+    CHECK_THROWS_WITH_AS(s.reducer->finish_step(),
                          doctest::Contains("gradients in the bucket of c to d came after its last "
                                            "reduction in this step"),
                          Error);
@@ -201,7 +201,7 @@ TEST_CASE("grad reducer: buckets as the steps of a program see them") {
       const GradientBucket &own = buckets[0], &partial = buckets[1];
       CHECK(own.parts == std::vector<PartId>{{0, 0}});
       CHECK(own.when == row.when);
-      CHECK(own.waits == (row.options.in_order || !row.options.overlap));
+      CHECK(own.blocking == (row.options.in_order || !row.options.overlap));
       CHECK(own.collective == row.collective);
       CHECK(own.axis == "dp");
       CHECK(own.ranks == 2);

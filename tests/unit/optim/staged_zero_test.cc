@@ -83,7 +83,7 @@ class Rank {
     if (job.change) job.change(listed);
     interpreter_->set_gradient_hooks(
         {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce_scatter(); },
-         [this] { reducer_->reduce(); }, [this](size_t bucket) { reducer_->start(bucket); },
+         [this] { reducer_->finish_step(); }, [this](size_t bucket) { reducer_->start(bucket); },
          std::move(listed)});
     interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
                                    [this](int64_t stage) { buckets_->release_stage(stage); },

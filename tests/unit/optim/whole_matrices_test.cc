@@ -216,7 +216,7 @@ struct Rank {
     for (size_t b = 0; b < reducer->buckets().size(); ++b) reducer->start(b);
     reducer->micro_batch_done();
     if (buckets->options().zero_stage >= 2) reducer->reduce_scatter();
-    reducer->reduce();
+    reducer->finish_step();
     if (number == 1) state->rehearse_update();
     state->update({.lr = 0.1, .weight_decay = 0.01, .grad_norm = 1, .step = number});
     for (Parameter& p : list.all()) p.leaf->has_grad = false;
@@ -312,7 +312,7 @@ TEST_CASE("whole matrices: queries, keys, values and experts are matrices of the
   CHECK(one.tensors["layers.0.mlp.up.weight.gram"].size() == 36);
   CHECK(one.tensors["layers.1.embed.3.count"] == Values{2});
   CHECK(!one.tensors.contains("layers.0.mlp.down.weight.gram"));
-  // The definition, for the keys after one step from the start values.
+  // The definition, for the keys after one step from the initial values.
   run_ranks(1, [](Communicator& world) {
     Rank rank({}, world);
     Parameter& p = *rank.list.find("layers.0.groups.qkv.weight");

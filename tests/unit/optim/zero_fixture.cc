@@ -179,7 +179,7 @@ struct Rank {
         interpreter(lab.context(), {.stages = {&model}, .steps = steps()}, list) {
     interpreter.set_gradient_hooks(
         {[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce_scatter(); },
-         [this] { reducer.reduce(); }, [this](size_t bucket) { reducer.start(bucket); },
+         [this] { reducer.finish_step(); }, [this](size_t bucket) { reducer.start(bucket); },
          reducer.buckets()});
     interpreter.set_param_hooks({[this](int64_t stage) { buckets.gather_stage(stage); },
                                  [this](int64_t stage) { buckets.release_stage(stage); },
@@ -193,7 +193,7 @@ struct Rank {
                              interpreter.refuse_read(part, parameter);
                            }});
   }
-  StepRules steps() const {
+  InnerStepRules steps() const {
     return {.stages = {parts},
             .sharded = job.zero_stage >= 3,
             .ahead = job.overlap,

@@ -36,8 +36,8 @@ struct Setup {
   StageLink::Options transfers = {};
   int64_t longer_rows_at = -1;  // this micro-batch has one row more
   Costs costs = {};             // of lower()
-  bool adds_weight_actions = false, late_head = false, overlapped = false;
-  int64_t late_heads = 0;
+  bool adds_weight_actions = false, defer_head_wgrad = false, overlapped = false;
+  int64_t deferred_head_limit = 0;
 
   Plan plan() const {
     return {.stages = ranks * virtual_stages,
@@ -151,8 +151,8 @@ class StagedRank {
                         .transfers = setup.transfers,
                         .during_token_exchange =
                             setup.overlapped ? std::make_shared<std::function<void()>>() : nullptr,
-                        .late_head = setup.late_head,
-                        .late_heads = setup.late_heads};
+                        .defer_head_wgrad = setup.defer_head_wgrad,
+                        .deferred_head_limit = setup.deferred_head_limit};
     for (int64_t s : map.stages_of(rank)) {
       const StagePart& part = parts[static_cast<size_t>(s)];
       models.push_back(

@@ -28,7 +28,7 @@ GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent =
                       bool waits = false) {
   return {.parts = std::move(parts),
           .when = when,
-          .waits = waits,
+          .blocking = waits,
           .collective = "all-reduce",
           .axis = "dp",
           .ranks = 2,
@@ -37,26 +37,26 @@ GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent =
 }
 
 /// One bucket of block 1 and the head, one of the embedding and block 0.
-StepRules two_buckets(ReduceWhen when) {
+InnerStepRules two_buckets(ReduceWhen when) {
   return {.stages = {whole_model(2)},
           .buckets = {bucket({{0, 2}, {0, 3}}, when), bucket({{0, 0}, {0, 1}}, when)}};
 }
 
 /// One bucket per part, the last ones first.
-StepRules one_each(StageParts parts, ReduceWhen when, int64_t sent = 0, bool waits = false) {
-  StepRules rules{.stages = {std::move(parts)}};
+InnerStepRules one_each(StageParts parts, ReduceWhen when, int64_t sent = 0, bool waits = false) {
+  InnerStepRules rules{.stages = {std::move(parts)}};
   for (size_t i = rules.stages[0].size(); i-- > 0;)
     rules.buckets.push_back(bucket({{0, static_cast<int16_t>(i)}}, when, sent, waits));
   return rules;
 }
 
-std::string text_of(std::string_view actions, const StepRules& rules) {
+std::string text_of(std::string_view actions, const InnerStepRules& rules) {
   Program of = program(actions);
   return to_text(expand_steps(of, rules), of, rules);
 }
 
 /// Without the lines that describe the buckets.
-std::string steps_of(std::string_view actions, const StepRules& rules) {
+std::string steps_of(std::string_view actions, const InnerStepRules& rules) {
   std::string text = text_of(actions, rules);
   return text.substr(0, text.find("\nReduce(") + 1);
 }
@@ -86,9 +86,9 @@ TEST_CASE("reductions: in each backward, also while other micro-batches are betw
 }
 
 TEST_CASE("reductions: a later stage passes its result on before it waits for them") {
-  StepRules rules{.stages = {{}, {{.name = "0", .block = true}, {.name = "1", .block = true}}},
-                  .buckets = {bucket({{1, 1}}, every_backward, 0, true),
-                              bucket({{1, 0}}, every_backward, 0, true)}};
+  InnerStepRules rules{.stages = {{}, {{.name = "0", .block = true}, {.name = "1", .block = true}}},
+                       .buckets = {bucket({{1, 1}}, every_backward, 0, true),
+                                   bucket({{1, 0}}, every_backward, 0, true)}};
   CHECK(steps_of("1F0 1F1 1B0 1SendG0 1Scatter0 1B1 1SendG1 1Scatter1 1R", rules) ==
         "1F0 1F1: F(0) F(1)\n"
         "1B0 1B1: B(1) B(0)\n"
@@ -99,12 +99,12 @@ TEST_CASE("reductions: a later stage passes its result on before it waits for th
         "1W0: W(1) Reduce(1) W(0) Reduce(0)\n");
   CHECK(steps_of("0B0 0Scatter0", one_each(whole_model(0), every_backward, 0, true)) ==
         "0B0: B(head) Reduce(head) B(embed) Reduce(embed)\n");
-  for (GradientBucket& each : rules.buckets) each.waits = false;
+  for (GradientBucket& each : rules.buckets) each.blocking = false;
   CHECK(steps_of("1B0 1SendG0 1Scatter0", rules) == "1B0: B(1) Reduce(1) B(0) Reduce(0)\n");
 }
 
 TEST_CASE("reductions: before the part is released") {
-  StepRules rules = one_each(whole_model(1), every_backward);
+  InnerStepRules rules = one_each(whole_model(1), every_backward);
   rules.sharded = true;
   CHECK(steps_of("0B0", rules) ==
         "0B0: Gather(head) B(head) Reduce(head) Release(head) Gather(0) B(0) Reduce(0) Release(0) "
@@ -128,7 +128,7 @@ TEST_CASE("reductions: in W where the program has W, because B leaves gradients 
 }
 
 TEST_CASE("reductions: a table that the head reads is complete after the embedding") {
-  StepRules rules = one_each(whole_model(1), last_backward);
+  InnerStepRules rules = one_each(whole_model(1), last_backward);
   rules.stages[0].back().also_reads = {PartId{0, 0}};
   CHECK(steps_of("0B0", rules) ==
         "0B0: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
@@ -136,7 +136,7 @@ TEST_CASE("reductions: a table that the head reads is complete after the embeddi
 
 TEST_CASE("reductions: a table of another stage of the rank is in the lists of both") {
   auto rules = [](ReduceWhen when) {
-    return StepRules{
+    return InnerStepRules{
         .stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = {PartId{0, 0}}}}},
         .buckets = {bucket({{1, 0}}, when), bucket({{0, 0}}, when)}};
   };
@@ -157,10 +157,10 @@ TEST_CASE("reductions: a table of another stage of the rank is in the lists of b
 
 TEST_CASE(
     "reductions: of several stages, each in the last backward of its own, the rest in the last R") {
-  StepRules rules{.stages = {whole_model(1), {}, whole_model(1)},
-                  .buckets = {bucket({{2, 1}, {2, 2}}, last_backward),
-                              bucket({{0, 1}, {0, 2}, {2, 0}}, last_backward),
-                              bucket({{0, 0}}, step_end), bucket({{1, 0}}, step_end)}};
+  InnerStepRules rules{.stages = {whole_model(1), {}, whole_model(1)},
+                       .buckets = {bucket({{2, 1}, {2, 2}}, last_backward),
+                                   bucket({{0, 1}, {0, 2}, {2, 0}}, last_backward),
+                                   bucket({{0, 0}}, step_end), bucket({{1, 0}}, step_end)}};
   CHECK(steps_of("2B0 0B0 2B1 2R 0B1 0R", rules) ==
         "2B0: B(head) B(0) B(embed)\n"
         "0B0: B(head) B(0) B(embed)\n"
@@ -170,8 +170,8 @@ TEST_CASE(
 }
 
 TEST_CASE("reductions: of a head whose gradient is put off come with the last R") {
-  StepRules rules = two_buckets(last_backward);
-  rules.late_head = true;
+  InnerStepRules rules = two_buckets(last_backward);
+  rules.defer_head_wgrad = true;
   CHECK(steps_of("0F0 0B0 0R", rules) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed) Reduce(embed..0)\n"
@@ -196,7 +196,7 @@ TEST_CASE("reductions: what blocks share is complete after the first of these bl
   for (ReduceWhen when : {last_backward, every_backward}) {
     CHECK(steps_of("0B0", one_each(sharing(false), when)) ==
           "0B0: B(1) Reduce(1) B(0) Reduce(0) Reduce(shared)\n");
-    StepRules rules = one_each(sharing(true), when);
+    InnerStepRules rules = one_each(sharing(true), when);
     rules.buckets.erase(rules.buckets.begin(), rules.buckets.begin() + 4);
     CHECK(steps_of("0B0", rules) == "0B0: B(3) B(2) B(1) Reduce(other) B(0) Reduce(shared)\n");
     CHECK(steps_of("0B0 0W0", rules) ==
@@ -205,7 +205,7 @@ TEST_CASE("reductions: what blocks share is complete after the first of these bl
 }
 
 TEST_CASE("gathers: what blocks share is gathered while they compute in succession") {
-  StepRules rules{.stages = {sharing(false)}, .sharded = true};
+  InnerStepRules rules{.stages = {sharing(false)}, .sharded = true};
   CHECK(text_of("0F0 0B0", rules) ==
         "0F0: Gather(0) Gather(shared) F(0) Release(0) Gather(1) F(1)\n"
         "0B0: B(1) Release(1) Gather(0) B(0) Release(shared) Release(0)\n");
@@ -218,8 +218,9 @@ TEST_CASE("gathers: what blocks share is gathered while they compute in successi
 }
 
 TEST_CASE("reductions: parts to which no step adds are reduced at the end of the action") {
-  StepRules rules{.stages = {{{.name = "spare", .computes = false}, {.name = "0", .block = true}}},
-                  .buckets = {bucket({{0, 0}}, every_backward), bucket({{0, 1}}, every_backward)}};
+  InnerStepRules rules{
+      .stages = {{{.name = "spare", .computes = false}, {.name = "0", .block = true}}},
+      .buckets = {bucket({{0, 0}}, every_backward), bucket({{0, 1}}, every_backward)}};
   CHECK(steps_of("0B0 0B1 0R", rules) == "0B0 0B1: B(0) Reduce(spare) Reduce(0)\n");
 }
 
@@ -228,7 +229,7 @@ TEST_CASE("reductions: a program without backward has none") {
 }
 
 TEST_CASE("reductions: several buckets of a part have names of their own") {
-  StepRules rules{.stages = {whole_model(0)}};
+  InnerStepRules rules{.stages = {whole_model(0)}};
   rules.buckets.assign(3, bucket({{0, 1}}, last_backward));
   rules.buckets[1].expert = true;
   CHECK(steps_of("0B0", rules) ==
@@ -236,7 +237,7 @@ TEST_CASE("reductions: several buckets of a part have names of their own") {
 }
 
 TEST_CASE("reductions: recomputation in backward completes nothing") {
-  StepRules rules = one_each(whole_model(1), last_backward);
+  InnerStepRules rules = one_each(whole_model(1), last_backward);
   rules.recompute = true;
   CHECK(steps_of("0B0", rules) ==
         "0B0: B(head) Reduce(head) F(0) B(0) Reduce(0) B(embed) Reduce(embed)\n");
@@ -277,17 +278,17 @@ TEST_CASE("reductions: they take the time of their bytes on the link, and R wait
 /// The names of the buckets that a cursor reduces.
 struct Log {
   std::string text;
-  StepCursor::Hooks hooks = {[this](PartId part) { text += cat("+", part.index, " "); },
-                             [this](PartId part) { text += cat("-", part.index, " "); },
-                             [this](size_t bucket) { text += cat("r", bucket, " "); }};
+  InnerStepCursor::Hooks hooks = {[this](PartId part) { text += cat("+", part.index, " "); },
+                                  [this](PartId part) { text += cat("-", part.index, " "); },
+                                  [this](size_t bucket) { text += cat("r", bucket, " "); }};
 };
 
 TEST_CASE("step cursor: a reduction starts when the model goes on to the next part") {
-  StepRules rules = one_each(whole_model(2), every_backward);
+  InnerStepRules rules = one_each(whole_model(2), every_backward);
   Program of = program("0B0 0W0");
-  StepLists lists = expand_steps(program("0F0 0B0"), rules);
+  InnerStepLists lists = expand_steps(program("0F0 0B0"), rules);
   Log log;
-  StepCursor cursor(of[0], lists[1], rules, log.hooks);
+  InnerStepCursor cursor(of[0], lists[1], rules, log.hooks);
   auto after = [&](bool write, int16_t part) {
     log.text.clear();
     if (write)
@@ -307,12 +308,12 @@ TEST_CASE("step cursor: a reduction starts when the model goes on to the next pa
 }
 
 TEST_CASE("step cursor: a part that blocks share is read and written until the last of them") {
-  StepRules rules = one_each(sharing(true), every_backward);
+  InnerStepRules rules = one_each(sharing(true), every_backward);
   rules.sharded = true;
   Program of = program("0F0 0B0");
-  StepLists lists = expand_steps(of, rules);
+  InnerStepLists lists = expand_steps(of, rules);
   Log log;
-  StepCursor cursor(of[1], lists[1], rules, log.hooks);
+  InnerStepCursor cursor(of[1], lists[1], rules, log.hooks);
   for (int16_t part : {1, 0, 1, 0}) {
     log.text += cat("(", part, ") ");
     cursor.read({0, part});
@@ -324,11 +325,11 @@ TEST_CASE("step cursor: a part that blocks share is read and written until the l
 }
 
 TEST_CASE("step cursor: gradients of W are written in its order") {
-  StepRules rules = one_each(whole_model(1), every_backward);
+  InnerStepRules rules = one_each(whole_model(1), every_backward);
   Program of = program("0F0 0B0 0W0");
-  StepLists lists = expand_steps(of, rules);
+  InnerStepLists lists = expand_steps(of, rules);
   Log log;
-  StepCursor cursor(of[2], lists[2], rules, log.hooks);
+  InnerStepCursor cursor(of[2], lists[2], rules, log.hooks);
   for (int16_t part : {2, 1, 0}) cursor.write({0, part}, "w");
   CHECK(log.text == "r0 r1 ");
   CHECK_THROWS_WITH(cursor.write({0, 2}, "head.weight"),
@@ -337,11 +338,11 @@ TEST_CASE("step cursor: gradients of W are written in its order") {
 }
 
 TEST_CASE("step cursor: a gradient after its reduction is an error with all names and the remedy") {
-  StepRules rules = two_buckets(every_backward);
+  InnerStepRules rules = two_buckets(every_backward);
   Program of = program("0F0 0B0");
-  StepLists lists = expand_steps(of, rules);
+  InnerStepLists lists = expand_steps(of, rules);
   Log log;
-  StepCursor cursor(of[1], lists[1], rules, log.hooks);
+  InnerStepCursor cursor(of[1], lists[1], rules, log.hooks);
   cursor.write({0, 3}, "head.weight");
   cursor.read({0, 1});
   CHECK(log.text == "r0 ");
@@ -366,7 +367,7 @@ TEST_CASE("step cursor: a gradient after its reduction is an error with all name
   const std::string once = refusal();
   CHECK(once.starts_with(gradient + "ddp.overlap_grad_reduce=true wants; "));
   CHECK(once.ends_with("\nset ddp.overlap_grad_reduce=false" + declare));
-  StepCursor forward(of[0], lists[0], rules, log.hooks);
+  InnerStepCursor forward(of[0], lists[0], rules, log.hooks);
   forward.write({0, 3}, "head.weight");  // a head adds to its gradient in forward already
   CHECK(log.text == "r0 ");
 }

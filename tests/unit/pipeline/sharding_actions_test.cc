@@ -118,7 +118,7 @@ Costs with_reductions(int16_t blocks, int64_t time, bool waits = false) {
   for (int16_t i = 0; i < blocks; ++i) {
     costs.steps.stages[0].push_back({.name = std::to_string(i), .block = true});
     costs.steps.buckets.push_back(
-        {.parts = {{0, i}}, .when = ReduceWhen::every_backward, .waits = waits, .sent = time});
+        {.parts = {{0, i}}, .when = ReduceWhen::every_backward, .blocking = waits, .sent = time});
   }
   return costs;
 }

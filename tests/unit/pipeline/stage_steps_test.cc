@@ -29,12 +29,12 @@ StageParts only_blocks(int64_t blocks, bool experts = false) {
   return {parts.begin() + 1, parts.end() - 1};
 }
 
-std::string steps_of(const Program& of, const StepRules& rules) {
+std::string steps_of(const Program& of, const InnerStepRules& rules) {
   return to_text(expand_steps(of, rules), of, rules);
 }
 
 TEST_CASE("steps: without collectives, the parts in the order in which they compute") {
-  StepRules rules{.stages = {whole_model(2)}};
+  InnerStepRules rules{.stages = {whole_model(2)}};
   CHECK_FALSE(rules.has_collectives());
   CHECK(steps_of(program("0F0 0B0 0R"), rules) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
@@ -42,7 +42,7 @@ TEST_CASE("steps: without collectives, the parts in the order in which they comp
 }
 
 TEST_CASE("steps: a part is gathered before it computes and released when another one is next") {
-  StepRules rules{.stages = {whole_model(2)}, .sharded = true};
+  InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true};
   // The head stays from F to B, and the embedding from B to the next F.
   CHECK(steps_of(program("0F0 0B0 0F1 0B1 0R"), rules) ==
         "0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) F(1) "
@@ -56,7 +56,7 @@ TEST_CASE("steps: a part is gathered before it computes and released when anothe
 }
 
 TEST_CASE("steps: with overlap the next part is gathered while one computes") {
-  StepRules rules{.stages = {whole_model(2)}, .sharded = true, .ahead = true};
+  InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true, .ahead = true};
   // What comes next after the turn is the part before it, which is there.
   CHECK(steps_of(program("0F0 0B0 0R"), rules) ==
         "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) Release(0) "
@@ -64,7 +64,7 @@ TEST_CASE("steps: with overlap the next part is gathered while one computes") {
         "0B0: B(head) Release(head) Gather(0) B(1) Release(1) Gather(embed) B(0) Release(0) "
         "B(embed) Release(embed)\n");
   // Also across actions and stages.
-  StepRules two{.stages = {only_blocks(1), only_blocks(1)}, .sharded = true, .ahead = true};
+  InnerStepRules two{.stages = {only_blocks(1), only_blocks(1)}, .sharded = true, .ahead = true};
   CHECK(steps_of(program("0F0 1F0 0F1"), two) ==
         "0F0: Gather(0) Gather(1:0) F(0)\n"
         "1F0: F(0) Release(0)\n"
@@ -72,21 +72,22 @@ TEST_CASE("steps: with overlap the next part is gathered while one computes") {
 }
 
 TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a copy") {
-  StepRules rules{.stages = {whole_model(1)}, .sharded = true};
+  InnerStepRules rules{.stages = {whole_model(1)}, .sharded = true};
   rules.stages[0].back().also_reads = {PartId{0, 0}};
   CHECK(steps_of(program("0F0"), rules) ==
         "0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(head) "
         "Gather(embed) F(head) Release(head) Release(embed)\n");
-  StepRules copy{.stages = {{{.name = "table", .computes = false},
-                             {.name = "3", .block = true},
-                             {.name = "head", .also_reads = {PartId{0, 0}}}}},
-                 .sharded = true};
+  InnerStepRules copy{.stages = {{{.name = "table", .computes = false},
+                                  {.name = "3", .block = true},
+                                  {.name = "head", .also_reads = {PartId{0, 0}}}}},
+                      .sharded = true};
   CHECK(steps_of(program("0F0"), copy) ==
         "0F0: Gather(3) F(3) Release(3) Gather(head) Gather(table) F(head) Release(head) "
         "Release(table)\n");
-  StepRules v{.stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = {PartId{0, 0}}}}},
-              .sharded = true,
-              .ahead = true};
+  InnerStepRules v{
+      .stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = {PartId{0, 0}}}}},
+      .sharded = true,
+      .ahead = true};
   // Where stages are gathered whole, only what belongs to another stage is left to gather.
   CHECK(
       steps_of(program("0Gather 0F0 0Release 1Gather 1F0 1B0 1Release 0Gather 0B0 0Release"), v) ==
@@ -99,7 +100,7 @@ TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a
 }
 
 TEST_CASE("steps: experts exchange tokens on the way there and back, in both directions") {
-  StepRules rules{.stages = {only_blocks(2, true)}};
+  InnerStepRules rules{.stages = {only_blocks(2, true)}};
   rules.stages[0][0].exchanges = false;
   CHECK(rules.has_collectives());
   CHECK(steps_of(program("0F0 0B0 0W0"), rules) ==
@@ -117,7 +118,7 @@ TEST_CASE("steps: experts exchange tokens on the way there and back, in both dir
 }
 
 TEST_CASE("steps: a block with experts stays gathered around their exchanges") {
-  StepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
+  InnerStepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
   CHECK(steps_of(program("0F0 0B0"), rules) ==
         "0F0: Gather(0) F(0) Dispatch(0) Experts(0) Combine(0) Release(0) Gather(1) F(1) "
         "Dispatch(1) Experts(1) Combine(1)\n"
@@ -126,16 +127,16 @@ TEST_CASE("steps: a block with experts stays gathered around their exchanges") {
 }
 
 TEST_CASE("steps: blocks are computed again in groups, or the first ones one by one") {
-  StepRules rules{.stages = {whole_model(3)}, .recompute = true, .recompute_group = 2};
+  InnerStepRules rules{.stages = {whole_model(3)}, .recompute = true, .recompute_group = 2};
   CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
   rules.recompute_first = true;
   CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
   // A block for further tokens is in no group, and not one of the first ones.
   for (bool first : {false, true}) {
-    StepRules further{.stages = {whole_model(3)},
-                      .recompute = true,
-                      .recompute_first = first,
-                      .recompute_group = 2};
+    InnerStepRules further{.stages = {whole_model(3)},
+                           .recompute = true,
+                           .recompute_first = first,
+                           .recompute_group = 2};
     StageParts& parts = further.stages[0];
     parts.insert(parts.end() - 1, {.name = "mtp.0", .block = true, .auxiliary = true});
     CHECK(steps_of(program("0B0"), further) ==
@@ -143,7 +144,7 @@ TEST_CASE("steps: blocks are computed again in groups, or the first ones one by 
                  : "0B0: B(head) F(mtp.0) B(mtp.0) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n"));
     CHECK(steps_of(program("0F0"), further) == "0F0: F(embed) F(0) F(1) F(2) F(head)\n");
   }
-  StepRules group{
+  InnerStepRules group{
       .stages = {only_blocks(2)}, .sharded = true, .recompute = true, .recompute_group = 2};
   CHECK(steps_of(program("0B0"), group) ==
         "0B0: Gather(0) F(0) Release(0) Gather(1) F(1) B(1) Release(1) Gather(0) B(0) "
@@ -151,13 +152,13 @@ TEST_CASE("steps: blocks are computed again in groups, or the first ones one by 
 }
 
 TEST_CASE("steps: equal lists are written once") {
-  StepRules rules{.stages = {only_blocks(1)}};
+  InnerStepRules rules{.stages = {only_blocks(1)}};
   CHECK(steps_of(program("0F0 0F1 0B0 0F2 0F3 0F4"), rules) ==
         "0F0 0F1 0F2 and 2 more: F(0)\n0B0: B(0)\n");
 }
 
 TEST_CASE("steps: overlapped actions with exchanges may not gather parts") {
-  StepRules rules{.stages = {only_blocks(1, true)}, .sharded = true};
+  InnerStepRules rules{.stages = {only_blocks(1, true)}, .sharded = true};
   CHECK_THROWS_WITH_AS(
       expand_steps(program("0F0 0F1+ 0B0 0B1"), rules),
       doctest::Contains("0F1+ overlaps with another action and reads parameters of stage 0, which "
@@ -234,17 +235,17 @@ TEST_CASE("steps: pictures show the collectives inside an action") {
 
 struct Log {
   std::string text;
-  StepCursor::Hooks hooks = {
+  InnerStepCursor::Hooks hooks = {
       [this](PartId part) { text += cat("+", part.stage, ".", part.index, " "); },
       [this](PartId part) { text += cat("-", part.stage, ".", part.index, " "); }};
 };
 
 TEST_CASE("step cursor: gathers and releases run in the list's order, as far as reads need them") {
-  StepRules rules{.stages = {whole_model(2)}, .sharded = true};
+  InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true};
   Program of = program("0F0");
-  StepLists lists = expand_steps(of, rules);
+  InnerStepLists lists = expand_steps(of, rules);
   Log log;
-  StepCursor cursor(of[0], lists[0], rules, log.hooks);
+  InnerStepCursor cursor(of[0], lists[0], rules, log.hooks);
   auto after = [&](int16_t part) {
     log.text.clear();
     cursor.read({0, part});
@@ -266,25 +267,25 @@ TEST_CASE("step cursor: gathers and releases run in the list's order, as far as 
 }
 
 TEST_CASE("step cursor: parameters of a block may be read before and after its exchanges") {
-  StepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
+  InnerStepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
   Program of = program("0F0 0B0");
-  StepLists lists = expand_steps(of, rules);
+  InnerStepLists lists = expand_steps(of, rules);
   Log log;
-  StepCursor forward(of[0], lists[0], rules, log.hooks);
+  InnerStepCursor forward(of[0], lists[0], rules, log.hooks);
   forward.read({0, 0});
-  forward.exchange(StepKind::dispatch, false);
-  forward.exchange(StepKind::combine, false);
+  forward.exchange(InnerStepKind::dispatch, false);
+  forward.exchange(InnerStepKind::combine, false);
   forward.read({0, 0});
   CHECK(log.text == "+0.0 ");
   forward.read({0, 1});
   CHECK(log.text == "+0.0 -0.0 +0.1 ");
-  StepCursor backward(of[1], lists[1], rules, log.hooks);
+  InnerStepCursor backward(of[1], lists[1], rules, log.hooks);
   for (int16_t block : {1, 0}) {
     log.text.clear();
     backward.read({0, block});
-    backward.exchange(StepKind::combine, true);
+    backward.exchange(InnerStepKind::combine, true);
     backward.read({0, block});
-    backward.exchange(StepKind::dispatch, true);
+    backward.exchange(InnerStepKind::dispatch, true);
     backward.read({0, block});
     CHECK(log.text == (block == 1 ? "" : "-0.1 +0.0 "));
   }
@@ -292,26 +293,26 @@ TEST_CASE("step cursor: parameters of a block may be read before and after its e
 }
 
 TEST_CASE("step cursor: an exchange must be the next one of the list, and none may be missing") {
-  StepRules rules{.stages = {only_blocks(2, true)}};
+  InnerStepRules rules{.stages = {only_blocks(2, true)}};
   Program of = program("0F0 0B0");
-  StepLists lists = expand_steps(of, rules);
-  const StepCursor::Hooks none;
+  InnerStepLists lists = expand_steps(of, rules);
+  const InnerStepCursor::Hooks none;
   {
-    StepCursor cursor(of[0], lists[0], rules, none);
+    InnerStepCursor cursor(of[0], lists[0], rules, none);
     cursor.read({0, 0});
-    CHECK_THROWS_WITH(cursor.exchange(StepKind::combine, false),
+    CHECK_THROWS_WITH(cursor.exchange(InnerStepKind::combine, false),
                       doctest::Contains("experts start Combine of a forward, but the next exchange "
                                         "of 0F0 is Dispatch(0) of a forward"));
-    CHECK_THROWS_WITH(cursor.exchange(StepKind::dispatch, true),
+    CHECK_THROWS_WITH(cursor.exchange(InnerStepKind::dispatch, true),
                       doctest::Contains("Dispatch of a backward"));
-    cursor.exchange(StepKind::dispatch, false);
-    cursor.exchange(StepKind::combine, false);
+    cursor.exchange(InnerStepKind::dispatch, false);
+    cursor.exchange(InnerStepKind::combine, false);
     CHECK_THROWS_WITH(cursor.finish(), doctest::Contains("0F0 ended without Dispatch(1)"));
   }
-  StepCursor cursor(of[1], lists[1], rules, none);
+  InnerStepCursor cursor(of[1], lists[1], rules, none);
   for (int block = 0; block < 2; ++block)
-    cursor.exchange(StepKind::combine, true), cursor.exchange(StepKind::dispatch, true);
-  CHECK_THROWS_WITH(cursor.exchange(StepKind::dispatch, true),
+    cursor.exchange(InnerStepKind::combine, true), cursor.exchange(InnerStepKind::dispatch, true);
+  CHECK_THROWS_WITH(cursor.exchange(InnerStepKind::dispatch, true),
                     doctest::Contains("the steps of 0B0 have no further exchange"));
   cursor.finish();
 }

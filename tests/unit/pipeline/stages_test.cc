@@ -87,8 +87,8 @@ TEST_CASE("stages: weights late, the head's at the end, transfers in batches: th
         if (std::string_view(way.schedule) == "interleaved" && heads > 1) continue;
         Setup setup = base;
         setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = 2;
-        setup.adds_weight_actions = true, setup.late_head = heads >= 0,
-        setup.late_heads = std::max<int64_t>(0, heads);
+        setup.adds_weight_actions = true, setup.defer_head_wgrad = heads >= 0,
+        setup.deferred_head_limit = std::max<int64_t>(0, heads);
         setup.transfers = {.blocking = way.virtual_stages > 1, .batched = true};
         if (setup.transfers.blocking) setup.costs.transfer = TransferMode::rendezvous;
         check_same(setup, want);
@@ -99,9 +99,9 @@ TEST_CASE("stages: weights late, the head's at the end, transfers in batches: th
 TEST_CASE("stages: a head that is put off keeps the gradients of as many micro-batches as it may") {
   Setup setup{.layers = 4, .micro_batches = 8, .rows = 2, .ranks = 2};
   size_t at_once = train(setup).peak_activations[1];
-  setup.late_head = true, setup.late_heads = 2;
+  setup.defer_head_wgrad = true, setup.deferred_head_limit = 2;
   size_t two = train(setup).peak_activations[1];
-  setup.late_heads = 0;
+  setup.deferred_head_limit = 0;
   size_t all = train(setup).peak_activations[1];
   CHECK(at_once < two);
   CHECK(two < all);
