@@ -108,6 +108,7 @@ HfQuantization read_hf_quantization(const std::string& config_json) {
 }
 
 std::optional<DType> hf_config_dtype(const std::string& config_json) {
+  if (read_hf_quantization(config_json).method != HfQuantization::Method::none) return DType::bf16;
   const auto json = nlohmann::json::parse(config_json, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
     if (json.is_object() && json.contains(key)) {
@@ -115,7 +116,6 @@ std::optional<DType> hf_config_dtype(const std::string& config_json) {
       if (json[key] == "float16") return DType::f16;
       if (json[key] == "float32") return DType::f32;
     }
-  if (read_hf_quantization(config_json).method != HfQuantization::Method::none) return DType::bf16;
   return std::nullopt;
 }
 

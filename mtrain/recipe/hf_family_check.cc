@@ -12,6 +12,11 @@ using namespace hf;
 
 /// What a value must be; empty if it fits.
 std::string wanted(const FieldSpec& spec, const Node& value) {
+  if (value.is_list()) {
+    for (const Node& item : value.items())
+      if (std::string text = wanted(spec, item); !text.empty()) return text;
+    return "";
+  }
   if (value.is_null()) return spec.nullable ? "" : "a value, not null";
   if (!spec.choices.empty() &&
       std::find(spec.choices.begin(), spec.choices.end(), brief(value)) == spec.choices.end())

@@ -163,11 +163,10 @@ bool same_setting(const Node& a, const Node& b) {
   return brief(a) == brief(b) || (a.is_scalar() && same_number(a, b));
 }
 
-/// Whether one list of blocks is the other one, repeated.
+/// Whether one list of blocks is the other one, repeated; the last repetition may be incomplete.
 bool same_pattern(const Node& a, const Node& b) {
   if (!a.is_list() || !b.is_list() || a.size() == 0 || b.size() == 0) return false;
   const Node &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
-  if (longer.size() % shorter.size() != 0) return false;
   for (size_t i = 0; i < longer.size(); ++i)
     if (!same_setting(longer.items()[i], shorter.items()[i % shorter.size()])) return false;
   return true;

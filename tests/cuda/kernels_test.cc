@@ -259,6 +259,94 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
       }
 }
 
+TEST_CASE("gradients of norms take the paths of warps and blocks, staged or not, added or not") {
+  Pair2 on;
+  for (int64_t rows : kRows)
+    for (int64_t cols : kCols)
+      for (DType dtype : contract::kDTypes)
+        for (bool accumulate : {false, true})
+          for (bool layer : {false, true}) {
+            auto gradients = [&](ExecutionContext& ctx, bool of_weight) {
+              auto tensor = [&](const char* key, int64_t count, DType type) {
+                return contract::make(ctx, random_values(count, key), {count}, type);
+              };
+              Tensor dy = tensor("dy", rows * cols, dtype), x = tensor("x", rows * cols, dtype),
+                     w = tensor("w", cols, dtype), dx = tensor("dx", rows * cols, dtype),
+                     dw = tensor("dw", cols, DType::f32), mean = tensor("mean", rows, DType::f32),
+                     rstd = tensor("rstd", rows, DType::f32);
+              if (layer)
+                ctx.kernels().layer_norm_backward(ctx.stream(), {.dy = dy.raw(),
+                                                                 .x = x.raw(),
+                                                                 .w = w.raw(),
+                                                                 .mean = mean.data<float>(),
+                                                                 .rstd = rstd.data<float>(),
+                                                                 .dx = dx.raw(),
+                                                                 .dw = dw.data<float>(),
+                                                                 .db = nullptr,
+                                                                 .rows = rows,
+                                                                 .cols = cols,
+                                                                 .accumulate_dx = accumulate,
+                                                                 .accumulate_dw = accumulate,
+                                                                 .accumulate_db = false,
+                                                                 .dtype = dtype});
+              else
+                ctx.kernels().rms_norm_backward(ctx.stream(), {.dy = dy.raw(),
+                                                               .x = x.raw(),
+                                                               .w = w.raw(),
+                                                               .rstd = rstd.data<float>(),
+                                                               .dx = dx.raw(),
+                                                               .dw = dw.data<float>(),
+                                                               .rows = rows,
+                                                               .cols = cols,
+                                                               .accumulate_dx = accumulate,
+                                                               .accumulate_dw = accumulate,
+                                                               .dtype = dtype});
+              return of_weight ? dw : dx;
+            };
+            const std::string what = cat(layer ? "layer_norm " : "rms_norm ", rows, "x", cols, " ",
+                                         name(dtype), accumulate ? ", added" : "");
+            check_near(on.values([&](ExecutionContext& ctx) { return gradients(ctx, false); }),
+                       roundings(dtype), what + ": dx");
+            check_near(on.values([&](ExecutionContext& ctx) { return gradients(ctx, true); }), 2e-5,
+                       what + ": dw");
+          }
+}
+
+TEST_CASE("a bias is added wherever it starts, and with any number of columns") {
+  Pair2 on;
+  for (int64_t n : {int64_t{64}, int64_t{65}, int64_t{2}})
+    for (int64_t offset : {0, 1})
+      for (DType dtype : contract::kDTypes)
+        for (bool addend : {false, true})
+          check_near(on.values([&](ExecutionContext& ctx) {
+            constexpr int64_t m = 48, k = 96;
+            auto tensor = [&](const char* key, int64_t count) {
+              return contract::make(ctx, random_values(count, key), {count}, dtype);
+            };
+            Tensor a = tensor("a", m * k), b = tensor("b", n * k), bias = tensor("bias", n + 1),
+                   before = tensor("before", m * n), c = ctx.empty({m, n}, dtype);
+            auto* first = static_cast<const std::byte*>(bias.raw());
+            ctx.kernels().gemm(ctx.stream(),
+                               {.a = a.raw(),
+                                .b = b.raw(),
+                                .c = c.raw(),
+                                .bias = first + offset * static_cast<int64_t>(size_of(dtype)),
+                                .addend = addend ? before.raw() : nullptr,
+                                .transpose_b = true,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .lda = k,
+                                .ldb = k,
+                                .ldc = n,
+                                .dtype = dtype,
+                                .c_dtype = dtype,
+                                .bias_dtype = dtype});
+            return c;
+          }),
+                     roundings(dtype), cat(n, " columns, offset ", offset, " ", name(dtype)));
+}
+
 TEST_CASE(
     "products of every shape, with and without epilogues, on the library's path and on the plain "
     "one") {

@@ -182,6 +182,8 @@ TEST_CASE(
             INFO(rows << "x" << cols << " " << name(dtype) << " " << name(format) << ", outlier "
                       << outlier << (contract_rows ? ", sum over rows" : ""));
             Values values = random_values(rows * cols, "x");
+            values[1] = -1e-12;  // rounds to -0, and those below to subnormal codes
+            for (size_t i = 2; i < 8; ++i) values[i] *= 1e-4;
             // The sign of a NaN is not defined.
             values[0] = std::isnan(outlier) ? outlier : -outlier, values[values.size() / 2] = 0,
             values.back() = outlier;
@@ -201,7 +203,9 @@ TEST_CASE(
                              .format = format,
                              .dtype = dtype,
                              .contract_rows = contract_rows};
-              Tensor out = ctx.empty({layout_of(a).code_bytes()}, DType::u8);
+              const std::vector<uint8_t> before(static_cast<size_t>(layout_of(a).code_bytes()),
+                                                0xAB);
+              Tensor out = ctx.from_host<uint8_t>(before, {layout_of(a).code_bytes()});
               a.packed = out.data<uint8_t>();
               ctx.kernels().quantize(ctx.stream(), a);
               return std::pair(bytes_of(ctx, out), bytes_of(ctx, factor));
@@ -280,6 +284,20 @@ TEST_CASE("products of codes are those of their values, on the unit and without 
         CHECK(std::sqrt(apart / size) < (c_dtype == DType::bf16 ? 3e-3 : 1e-3));
         CHECK(product(on.gpu, a, b, before, c_dtype) == got);  // deterministic
       }
+}
+
+TEST_CASE("the unit's products take the scale of a whole tensor from any address") {
+  Both on;
+  const Tiles tiles = kTiles[0];
+  Packed a = quantized(on.gpu, with_outliers(128 * 512, "a"), 128, 512, DType::bf16, tiles, false),
+         b = quantized(on.gpu, with_outliers(256 * 512, "b"), 256, 512, DType::bf16, tiles, false);
+  const Values before(128 * 256, 0.0);
+  const Values want = product(on.gpu, a, b, before, DType::f32);
+  Tensor both = on.gpu.zeros({3}, DType::f32);
+  on.gpu.copy(both.slice(0, 1, 2), a.factor);
+  on.gpu.copy(both.slice(0, 2, 3), b.factor);
+  a.factor = both.slice(0, 1, 2), b.factor = both.slice(0, 2, 3);
+  CHECK(product(on.gpu, a, b, before, DType::f32) == want);
 }
 
 TEST_CASE("a bf16 product joins scales that lie on the device") {

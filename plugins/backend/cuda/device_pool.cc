@@ -61,13 +61,14 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   if (!block) {  // waits for blocks of other streams, and frees unused segments
     collect(true);
     block = find_free(size, stream);
+    if (!block && stream) block = find_free(size, nullptr);
     if (!block) trim(), block = new_segment(size, stream);
     if (!block) return nullptr;
   }
   free_[block->stream].erase(block);
   block->free = false;
+  split(block, size);  // the rest stays where it was
   block->stream = stream;
-  split(block, size);
   figures_.in_use += block->bytes;
   figures_.peak = std::max(figures_.peak, figures_.in_use);
   return block->data;

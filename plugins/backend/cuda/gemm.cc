@@ -1,5 +1,9 @@
 #include "gemm.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
 #include "check.h"
 #include "cuda_stream.h"
 #include "gemm_plan.h"
@@ -114,8 +118,23 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
                    .c = c});
 }
 
+/// Rows [begin, begin + rows) of a product.
+GemmArgs rows_of(GemmArgs g, int64_t begin, int64_t rows) {
+  auto at = [](auto* data, int64_t elements, DType dtype) -> decltype(data) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>,
+                                    const std::byte, std::byte>;
+    return data ? static_cast<Byte*>(data) + elements * static_cast<int64_t>(size_of(dtype))
+                : nullptr;
+  };
+  g.a = at(g.a, g.transpose_a ? begin : begin * g.lda, g.dtype);
+  g.c = at(g.c, begin * g.ldc, g.c_dtype);
+  g.addend = at(g.addend, begin * g.ldc, g.c_dtype);
+  g.m = rows;
+  return g;
+}
+
 /// The product in float, then bias and addend, rounded once.
-bool run_widened(CudaStream& stream, const GemmArgs& g, const GemmSteps& steps) {
+bool run_in_float(CudaStream& stream, const GemmArgs& g, const GemmSteps& steps) {
   int64_t count = g.m * g.n;
   void* wide = stream.scratch(sizeof(float) * static_cast<size_t>(count));
   if (g.addend)
@@ -146,6 +165,17 @@ bool run_widened(CudaStream& stream, const GemmArgs& g, const GemmSteps& steps) 
                                .src_dtype = DType::f32,
                                .dst_dtype = g.c_dtype}),
         "cast");
+  return true;
+}
+
+/// In slices of rows, so that the float memory stays small.
+bool run_widened(CudaStream& stream, const GemmArgs& g, const GemmSteps& steps) {
+  constexpr int64_t kMost = int64_t{64} << 20;  // elements
+  int64_t slice = std::clamp<int64_t>(kMost / g.n, 1, g.m);
+  for (int64_t begin = 0; begin < g.m; begin += slice)
+    if (GemmArgs part = rows_of(g, begin, std::min(slice, g.m - begin));
+        !run_in_float(stream, part, steps))
+      check(plain_gemm(stream.launch(), part), "plain_gemm");
   return true;
 }
 

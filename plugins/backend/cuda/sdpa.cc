@@ -97,7 +97,7 @@ bool describable(const AttentionArgs& a) {
     strides = strides && v->row_stride % 8 == 0 && v->group_stride % 8 == 0;
   if (a.window > 0 || a.cap > 0 || a.sinks || a.dropout.p > 0 || a.bias.values) return false;
   return (a.dtype == DType::bf16 || a.dtype == DType::f16) && !a.spans && !a.add &&
-         a.head_dim % 8 == 0 && a.sequences > 0 && strides;
+         a.head_dim % 8 == 0 && a.sequences > 0 && a.tokens > 0 && strides;
 }
 
 struct Call {

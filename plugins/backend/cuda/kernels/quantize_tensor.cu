@@ -10,6 +10,20 @@ namespace mtrain::cuda {
 
 namespace {
 
+/// Eight elements, of which only 16 bytes are aligned.
+template <class T>
+__device__ Pack<T, 8> load_eight(const T* from) {
+  if constexpr (sizeof(T) == 2) {
+    return load<8>(from);
+  } else {
+    Pack<T, 8> out;
+    Pack<T, 4> half[2] = {load<4>(from), load<4>(from + 4)};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) out.item[i] = half[i / 4].item[i % 4];
+    return out;
+  }
+}
+
 template <class Format>
 __device__ uint32_t code_of(float x) {
   return encode_format<Format>(round_to_format<Format>(x));
@@ -57,7 +71,7 @@ __global__ void __launch_bounds__(kElementThreads) codes_in_order(QuantizeArgs a
   int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t p = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; p < packs;
        p += step) {
-    Pack<T, 8> half[2] = {load<8>(x + p * 16), load<8>(x + p * 16 + 8)};
+    Pack<T, 8> half[2] = {load_eight(x + p * 16), load_eight(x + p * 16 + 8)};
     uint32_t word[4];
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
@@ -89,7 +103,7 @@ __global__ void __launch_bounds__(kTileThreads)
 #pragma unroll
   for (int r = 0; r < 4; ++r)
     if (row + r < a.rows && col < a.cols) {
-      in[r] = load<8>(x + r * a.cols);
+      in[r] = load_eight(x + r * a.cols);
       inside |= 0xFFu << 8 * r;
     } else {
 #pragma unroll
