@@ -1,59 +1,27 @@
 #include "mtrain/recipe/hf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
 #include "mtrain/recipe/hf_flat_keys.h"
+#include "mtrain/recipe/hf_folder_family.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
 namespace {
 
 using namespace hf;
 
-/// The name of the folder's model, for messages.
-std::string kind_of(const Json& config) {
-  const std::string architecture = architecture_of(config);
-  return printable(architecture.empty() ? text_of(config, "model_type") : architecture, 80);
-}
-
-/// The fault if model_type and architectures name different families; otherwise "".
-std::string family_conflict(const Json& config, const HfFamilies& families) {
-  const std::string type = text_of(config, "model_type"), architecture = architecture_of(config);
-  const HfFamily* named =
-      architecture.empty() || type.empty() ? nullptr : families.find("", architecture);
-  if (!named || named->model_type == type) return "";
-  return cat("model_type ", printable(type, 80), " and architectures ", architecture,
-             " disagree: ", architecture, " belongs to model_type ", named->model_type);
-}
-
 constexpr int64_t kMostBlocks = 65536;  // a list is made for no more
-
-constexpr const char* kCorrectOne =
-    "in config.json, correct the one that does not describe the weights";
-
-/// The architectures of families whose parts are built. `plugin`: empty: of all.
-std::vector<std::string> readable(const HfFamilies& families, std::string_view plugin,
-                                  const PluginSchema& schema_of) {
-  std::vector<std::string> out;
-  auto add = [&](const HfFamily& family) {
-    if (lacking_part(family, schema_of(family.plugin)).empty())
-      out.insert(out.end(), family.architectures.begin(), family.architectures.end());
-  };
-  if (plugin.empty())
-    for (const HfFamily& family : families.all()) add(family);
-  else
-    for (const HfFamily* family : families.of_plugin(plugin)) add(*family);
-  return out;
-}
 
 class Reader {
  public:
@@ -92,10 +60,16 @@ class Reader {
   }
 
   bool in_config(const std::string& key) const {
-    const size_t dot = key.find('.');
-    if (config_.contains(key) || dot == std::string::npos) return config_.contains(key);
-    auto outer = config_.find(key.substr(0, dot));
-    return outer != config_.end() && outer->is_object() && outer->contains(key.substr(dot + 1));
+    if (config_.contains(key)) return true;
+    const Json* object = &config_;
+    size_t from = 0;
+    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', from)) {
+      const auto inner = object->find(key.substr(from, dot - from));
+      if (inner == object->end() || !inner->is_object()) return false;
+      object = &*inner;
+      from = dot + 1;
+    }
+    return object->contains(key.substr(from));
   }
 
   /// Refuses keys in `ignored` that are used all the same, and notes those that do not exist.
@@ -160,10 +134,19 @@ class Reader {
         rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
     if (rule && rule->rule != HfKeyRule::setting)
       apply(*rule, field, key);
+    else if (field && is_impossible(*rule, key.value()))
+      refuse_unless_ignored(key, "it must be a positive number");
     else if (field && fits(*field, key.value()))
       set(*field, *rule, key, rule->training);
-    else if (!ignored(key.path))
-      refuse(key, "the model plugin has no equivalent setting");
+    else
+      refuse_unless_ignored(key, "the model plugin has no equivalent setting");
+  }
+
+  /// A value that no model has: one without an inverse, or a 0 that the setting has for itself.
+  static bool is_impossible(const HfKey& rule, const Json& value) {
+    if (rule.form != HfForm::same)
+      return !value.is_number() || value <= 0 || !std::isfinite(1 / value.get<double>());
+    return rule.zero_refused && value.is_number() && value == 0;
   }
 
   /// Whether the value is a single one, or a list for a setting that is a list.
@@ -187,9 +170,14 @@ class Reader {
   /// Takes the default of a key that config.json omits, unless another key has set the setting.
   void take_default(const HfKey& key) {
     if (key.rule == HfKeyRule::setting && set_.contains(key.setting)) return;
-    const bool null = config_.contains(key.name) && config_.at(key.name).is_null();
-    const Json value = default_value(null && key.null ? *key.null : *key.omitted);
+    const Json value = default_of(key);
     if (!value.is_null()) take(key.name, {path_of(key.name), value, true});
+  }
+
+  /// What an omitted key or a null stands for; null: nothing.
+  Json default_of(const HfKey& key) const {
+    const bool null = key.null && config_.contains(key.name) && config_.at(key.name).is_null();
+    return null ? default_value(*key.null) : key.omitted ? default_value(*key.omitted) : Json();
   }
 
   Json default_value(const HfValue& value) const {
@@ -205,7 +193,7 @@ class Reader {
   Json value_of(const std::string& name) const {
     if (auto entry = flat_.keys.find(name); entry != flat_.keys.end()) return entry->second.value();
     const HfKey* key = family_ && !foreign_ ? family_->key(name) : nullptr;
-    return key && key->omitted ? default_value(*key->omitted) : Json();
+    return key ? default_of(*key) : Json();
   }
 
   /// Whether the setting on which a key depends has one of the values for which it counts.
@@ -228,7 +216,7 @@ class Reader {
       const auto given = set_.find(key.required->first);
       if (given == set_.end() || !is_needed(key)) continue;
       const std::string& decides = given->second.path;
-      const size_t dot = decides.find('.'), own = key.name.find('.');
+      const size_t dot = decides.rfind('.'), own = key.name.find('.');
       const std::string missing = dot == std::string::npos || own == std::string::npos
                                       ? key.name
                                       : cat(decides.substr(0, dot), key.name.substr(own));
@@ -313,6 +301,8 @@ class Reader {
   }
   static Node translated(const HfKey& rule, const Json& value, FieldType type) {
     if (const Node* ours = in_table(rule, value)) return *ours;
+    if (rule.form == HfForm::inverse) return Node::number(1 / value.get<double>());
+    if (rule.form == HfForm::inverse_root) return Node::number(1 / std::sqrt(value.get<double>()));
     if (rule.plus != 0 && value.is_number_integer())
       return Node::integer(value.get<int64_t>() - rule.plus);
     return to_node(value, type);
@@ -333,8 +323,8 @@ class Reader {
     const Node ours = translated(rule, key.value(), field.type);
     const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
-      if (!ignored(key.path))
-        refuse(key, cat("it needs ", field.needs, ", which this build does not support"));
+      refuse_unless_ignored(key,
+                            cat("it needs ", field.needs, ", which this build does not support"));
       return;
     }
     auto [there, added] = set_.emplace(field.path, key);
@@ -344,7 +334,11 @@ class Reader {
     const std::string path = cat("model.", field.path);
     std::erase_if(out_.settings, [&](const HfSetting& other) { return other.path == path; });
     out_.settings.push_back({path, key.path, ours, training, key.omitted});
-    out_.settings.back().repeats = rule.each_block.has_value();
+    out_.settings.back().repeats = rule.each_block.has_value() || rule.positions == field.path;
+  }
+
+  void refuse_unless_ignored(const Key& key, const std::string& why) {
+    if (!ignored(key.path)) refuse(key, why);
   }
 
   void refuse(const Key& key, const std::string& why, const std::string& instead = "") {
@@ -389,19 +383,51 @@ class Reader {
                        [&](const Json& type) { return type == kind; });
   }
 
+  /// How many blocks the model has; 0: config.json does not say it.
+  int64_t layers() const {
+    const auto key = std::find_if(family_->keys.begin(), family_->keys.end(),
+                                  [](const HfKey& other) { return other.setting == "layers"; });
+    const Json count = key == family_->keys.end() ? Json() : value_of(key->name);
+    return count.is_number_integer() ? std::min(count.get<int64_t>(), kMostBlocks) : 0;
+  }
+
   void take_layer_types(const HfKey& rule, const FieldSpec* field, const Key& key) {
-    const bool known = key.value().is_array() &&
-                       std::all_of(key.value().begin(), key.value().end(), [](const Json& type) {
-                         return type == "full_attention" || type == "sliding_attention";
-                       });
-    if (!known)
+    const auto windows = windows_of(key.value(), key.omitted ? layers() : 0);
+    if (!windows)
       return refuse(key, "the model plugin supports only attention to all earlier tokens");
-    const bool mixed = !layer_types_are("full_attention") && !layer_types_are("sliding_attention");
-    if (!mixed || !is_built(field, 1)) return;
-    Json blocks = Json::array();
-    for (const Json& type : key.value()) blocks.push_back(type == "sliding_attention" ? 1 : 0);
-    if (!set_blocks(rule, key, std::move(blocks)))
+    const auto with = std::count(windows->begin(), windows->end(), true);
+    if (!rule.interval.empty() || !rule.positions.empty()) {
+      if (std::ssize(*windows) != layers())
+        return refuse(key, cat("the model has ", layers(), " blocks"));
+      if (with > 0 && !has_window(rule.setting))
+        return refuse(key, "no key says how wide a window is");
+      take_positions(rule, key, *windows);
+    }
+    const bool mixed = with > 0 && with < std::ssize(*windows);
+    if (!is_built(field, 1) || !(mixed || (with > 0 && !rule.interval.empty()))) return;
+    const FieldSpec* every = field_of(rule.interval, target_.schemas);
+    const Json usual = rule.omitted ? default_value(*rule.omitted) : Json();
+    if (const auto n = every ? interval_of(*windows, usual) : std::nullopt)
+      return set(*every, rule, {key.path, *n, key.omitted}, false);
+    if (!set_blocks(rule, key, ones_of(*windows)))
       refuse(key, "the model plugin has one window for all blocks");
+  }
+
+  /// Whether the key for the width of windows has a value.
+  bool has_window(const std::string& setting) const {
+    return std::any_of(family_->keys.begin(), family_->keys.end(), [&](const HfKey& key) {
+      return key.rule == HfKeyRule::window && key.setting == setting &&
+             !value_of(key.name).is_null();
+    });
+  }
+
+  /// Blocks with a window have rotary positions, and others have none.
+  void take_positions(const HfKey& rule, const Key& key, std::vector<bool> windows) {
+    const FieldSpec* field = field_of(rule.positions, target_.schemas);
+    if (!field) return;
+    if (!rule.positions_without.empty() && value_of(rule.positions_without).is_null())
+      windows.assign(windows.size(), true);
+    set(*field, rule, {key.path, ones_of(windows), key.omitted}, false);
   }
 
   /// Sets which blocks have the window, if there is a setting for it.
@@ -414,14 +440,11 @@ class Reader {
   /// Where layer_types does not say it, a key says how many blocks at the start have no window.
   void take_first_block(const HfKey& rule) {
     if (rule.from_block.empty() || config_.contains("layer_types")) return;
-    const auto layers = std::find_if(family_->keys.begin(), family_->keys.end(),
-                                     [](const HfKey& key) { return key.setting == "layers"; });
-    const Json from = value_of(rule.from_block),
-               count = layers == family_->keys.end() ? Json() : value_of(layers->name);
-    if (!from.is_number_integer() || !count.is_number_integer() || from == 0) return;
+    const Json from = value_of(rule.from_block);
+    if (!from.is_number_integer() || from == 0) return;
     Json blocks = Json::array();
-    for (int64_t i = 0; i < std::min<int64_t>(count.get<int64_t>(), kMostBlocks); ++i)
-      blocks.push_back(i >= from.get<int64_t>() ? 1 : 0);
+    for (int64_t i = 0; i < layers(); ++i) blocks.push_back(i >= from.get<int64_t>() ? 1 : 0);
+    if (blocks.empty()) return;
     set_blocks(rule, {rule.from_block, from}, std::move(blocks));
   }
 
@@ -455,45 +478,10 @@ class Reader {
 
 }  // namespace
 
-PluginSchema model_schemas(const SchemaCatalog& catalog) {
-  return [&catalog](std::string_view plugin) {
-    return catalog.component("model", std::string(plugin));
-  };
-}
-
 HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
                               const HfTarget& target) {
   const Json config = parse(config_json, file_name);
   return Reader(config, target).read();
-}
-
-std::string hf_model_plugin(const std::string& config_json, const std::string& file_name,
-                            const HfFamilies& families, const PluginSchema& schema_of) {
-  const Json config = parse(config_json, file_name);
-  const HfFamily* family = families.find(text_of(config, "model_type"), architecture_of(config));
-  const std::string lacks = family ? lacking_part(*family, schema_of(family->plugin)) : "";
-  if (family && lacks.empty()) return family->plugin;
-  if (const std::string conflict = family_conflict(config, families); !conflict.empty())
-    throw Error(ErrorClass::config, cat(file_name, ": ", conflict), kCorrectOne);
-  const std::string kind = kind_of(config);
-  throw Error(ErrorClass::config,
-              kind.empty() ? cat(file_name, " has neither architectures nor model_type")
-                           : cat(file_name, ": no model plugin reads a ", kind,
-                                 family ? cat(": none computes ", lacks) : ""),
-              cat("use a folder of ", join(readable(families, "", schema_of), ", ")));
-}
-
-const HfFamily& hf_family_of(const std::string& config_json, const std::string& file_name,
-                             const HfFamilies& families, const std::string& plugin) {
-  const Json config = parse(config_json, file_name);
-  const HfFamily* family = families.find(text_of(config, "model_type"), architecture_of(config));
-  if (family && family->plugin == plugin) return *family;
-  const auto all = families.of_plugin(plugin);
-  MT_USER_CHECK(
-      !all.empty(), ErrorClass::config,
-      cat("the model plugin ", plugin, " has no file that says what ", file_name, " means"),
-      cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
-  return *all.front();
 }
 
 }  // namespace mtrain

@@ -34,6 +34,9 @@ enum class HfKeyRule : uint8_t {
   layer_types  // the kind of attention of each block, a list of names: `blocks` if it differs
 };
 
+/// How a setting follows from the number in config.json.
+enum class HfForm : uint8_t { same, inverse, inverse_root };
+
 /// A value: of its own, or that of another key, which may be divided by that of a third one.
 struct HfValue {
   Node value;
@@ -52,11 +55,14 @@ struct HfKey {
   std::vector<std::pair<Node, Node>> values;
   bool closed = false;         // setting: there are no other values than these
   int64_t plus = 0;            // setting: theirs is ours plus this
+  HfForm form = HfForm::same;  // setting: 1 / theirs, 1 / sqrt(theirs)
+  bool whole = false;          // setting: theirs is a whole number
   std::vector<Node> accepted;  // only
   std::string same_as;         // dropout: a key
   std::string reason;          // harmless: why; only: what the plugin supports, in words
   /// The default of the config class of transformers, and the value that a null stands for. Absent:
-  /// none, and the same as an omitted key.
+  /// none, and the same as an omitted key. layer_types: n for a list in which every n-th block has
+  /// no window.
   std::optional<HfValue> omitted, null;
   /// The key is written, and without a default needed, if this setting has one of these values.
   std::optional<std::pair<std::string, std::vector<Node>>> required;
@@ -67,6 +73,9 @@ struct HfKey {
   std::string enabled_by;  // window: the key that must be true, or there is no window
   std::string from_block;  // window: the key with the number of leading blocks without a window;
                            // used only if config.json has no layer_types
+  // layer_types, settings: every n-th block has no window; which blocks have rotary positions,
+  // those with the window. The latter is of all blocks if the key positions_without is null.
+  std::string interval, positions, positions_without;
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value
@@ -76,6 +85,7 @@ struct HfKey {
   std::optional<Node> omit;            // not written if the setting has this value
   bool zero_omitted = false;           // not written if the setting is 0
   bool zero_null = false;              // null if the setting is 0
+  bool zero_refused = false;           // theirs is never 0
   std::string zero_key, zero_setting;  // if the setting is 0: the value of this key or setting
   Location where;
 };

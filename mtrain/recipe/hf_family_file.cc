@@ -4,9 +4,9 @@
 #include <set>
 
 #include "mtrain/base/text.h"
-#include "mtrain/config/expression.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_families.h"
+#include "mtrain/recipe/hf_family_words.h"
 
 namespace mtrain {
 namespace {
@@ -23,9 +23,9 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
-class FamilyReader {
+class FamilyReader : FamilyWords {
  public:
-  FamilyReader(HfFamily& family, Report& report) : family_(family), report_(report) {}
+  FamilyReader(HfFamily& family, Report& report) : FamilyWords(report), family_(family) {}
 
   void read(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
     if (!root.is_map()) return fault(root.loc(), "the file is not a map");
@@ -58,71 +58,6 @@ class FamilyReader {
   }
 
  private:
-  void fault(const Location& where, const std::string& what, const std::string& fix = "") {
-    report_.error("family", "", where, what).fix(fix);
-  }
-
-  /// Reports keys of a map that are not in `words`.
-  void allow(const Node& map, const std::vector<std::string>& words) {
-    for (const auto& entry : map.entries()) {
-      if (std::find(words.begin(), words.end(), entry.key) != words.end()) continue;
-      const auto near = nearest(entry.key, words, 1);
-      fault(
-          entry.key_where, cat("there is no '", printable(entry.key, 60), "' here"),
-          near.empty() ? cat("allowed: ", join(words, ", ")) : cat("did you mean ", near[0], "?"));
-    }
-  }
-
-  std::string text(const Node& node) {
-    if (node.is_scalar() && !node.is_null() && !node.as_text().empty()) return node.as_text();
-    fault(node.loc(), "wanted a text");
-    return {};
-  }
-  /// An expression of settings that are numbers.
-  std::string expression(const Node& node) {
-    ExpressionScope ones;
-    ones.name = [](std::string_view, size_t) { return ExpressionValue(int64_t{1}); };
-    try {
-      if (std::holds_alternative<int64_t>(evaluate_expression(text(node), ones))) return text(node);
-      fault(node.loc(), "wanted an expression that is a whole number, hidden_size // heads");
-    } catch (const ExpressionError& error) {
-      fault(node.loc(), error.what());
-    }
-    return {};
-  }
-  Node scalar(const Node& node) {
-    if (!node.is_scalar()) fault(node.loc(), "wanted a single value");
-    return node.is_scalar() ? node : Node();
-  }
-  std::vector<std::string> texts(const Node& node) {
-    std::vector<std::string> out;
-    if (!node.is_list()) fault(node.loc(), "wanted a list, [a, b]");
-    for (const Node& item : node.items()) out.push_back(text(item));
-    return out;
-  }
-  bool flag(const Node& node) {
-    if (node.is(NodeKind::boolean)) return node.as_bool();
-    fault(node.loc(), "wanted true or false");
-    return false;
-  }
-
-  template <class F>
-  void each(const Node& map, const char* word, F&& f) {
-    const Node* node = map.get(word);
-    if (!node || node->is_null()) return;
-    if (!node->is_map()) return fault(node->loc(), cat(word, " is not a map"));
-    for (const auto& entry : node->entries()) f(entry);
-  }
-
-  template <class List, class Value>
-  static void put(List& list, const std::string& key, Value value) {
-    auto there = std::find_if(list.begin(), list.end(), [&](auto& e) { return e.first == key; });
-    if (there != list.end())
-      there->second = std::move(value);
-    else
-      list.emplace_back(key, std::move(value));
-  }
-
   bool inherit(const Node& root, const std::function<const HfFamily*(const std::string&)>& base) {
     const Node* like = root.get("like");
     if (!like) return true;
@@ -199,6 +134,8 @@ class FamilyReader {
     object.write = object.read[0];
     if (const Node* write = entry.value.get("write")) object.write = text(*write);
     if (const Node* unless = entry.value.get("unless")) object.unless = condition(*unless);
+    if (object.unless && object.write.find('.') != std::string::npos)
+      fault(entry.key_where, cat(entry.key, ": `unless` is for objects at the top"));
     std::erase_if(family_.objects, [&](const HfObject& o) { return o.name == object.name; });
     family_.objects.push_back(std::move(object));
   }
@@ -287,6 +224,12 @@ class FamilyReader {
       key.required = alternatives(value);
     else if (word == "blocks" && (rule == "window" || rule == "layer_types"))
       key.blocks = text(value);
+    else if (rule == "layer_types" && word == "interval")
+      key.interval = text(value);
+    else if (rule == "layer_types" && word == "positions")
+      key.positions = text(value);
+    else if (rule == "layer_types" && word == "positions_without")
+      key.positions_without = text(value);
     else if (word == "if" && rule == "window")
       key.enabled_by = text(value);
     else if (word == "from" && rule == "window")
@@ -295,6 +238,10 @@ class FamilyReader {
       read_values(key, value);
     else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
       key.plus = value.as_int();
+    else if (word == "as" && rule == "setting")
+      read_form(key, value);
+    else if (word == "whole" && rule == "setting")
+      key.whole = flag(value);
     else if (word == "closed" && rule == "setting")
       key.closed = flag(value);
     else if (word == "each_block" && rule == "setting")
@@ -327,14 +274,22 @@ class FamilyReader {
         key.values.emplace_back(theirs, scalar(ours));
     }
   }
+  void read_form(HfKey& key, const Node& value) {
+    const std::string word = text(value);
+    key.form = word == "inverse"        ? HfForm::inverse
+               : word == "inverse_root" ? HfForm::inverse_root
+                                        : HfForm::same;
+    if (key.form == HfForm::same) fault(value.loc(), "wanted inverse or inverse_root");
+  }
   void read_zero(HfKey& key, const Node& value) {
     key.zero_null = value.is_null();
     if (key.zero_null) return;
     const std::string word = text(value);
     key.zero_omitted = word == "omitted";
+    key.zero_refused = word == "refused";
     if (word.starts_with('=')) key.zero_key = word.substr(1);
-    if (!key.zero_omitted && key.zero_key.empty())
-      fault(value.loc(), "wanted omitted, null or =KEY", "zero: =num_attention_heads");
+    if (!key.zero_omitted && !key.zero_refused && key.zero_key.empty())
+      fault(value.loc(), "wanted omitted, null, refused or =KEY", "zero: =num_attention_heads");
   }
   void read_write(HfKey& key, const Node& value) {
     if (value.is(NodeKind::string) && value.as_text() == "omitted")
@@ -455,7 +410,8 @@ class FamilyReader {
         for (const std::string& name : {*value ? (*value)->key : "", *value ? (*value)->over : ""})
           if (!is_key(name))
             fault(key.where, cat(key.name, " has the value of ", name, ", which is no key"));
-      for (const std::string& name : {key.zero_key, key.same_as, key.enabled_by, key.from_block})
+      for (const std::string& name :
+           {key.zero_key, key.same_as, key.enabled_by, key.from_block, key.positions_without})
         if (!is_key(name))
           fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
       for (const std::string& other : key.also)
@@ -477,7 +433,6 @@ class FamilyReader {
   }
 
   HfFamily& family_;
-  Report& report_;
 };
 
 }  // namespace

@@ -25,6 +25,30 @@ const HfObject* object_of(const HfFamily* family, const std::string& key) {
   return nullptr;
 }
 
+/// Whether objects within this one are objects of the family: "rope_parameters" for
+/// "rope_parameters.full_attention".
+bool has_objects(const HfFamily* family, const std::string& key) {
+  if (!family) return false;
+  const auto is_within = [&](const std::string& read) { return read.starts_with(key + "."); };
+  return std::any_of(family->objects.begin(), family->objects.end(), [&](const HfObject& object) {
+    return std::any_of(object.read.begin(), object.read.end(), is_within);
+  });
+}
+
+/// Calls `add(name, key)` for a value that is not null, or for those in it if it is an object of
+/// the family. `name`: the family's for `path`.
+template <class Add>
+void visit(const HfFamily* family, const std::string& path, const std::string& name,
+           const Json& value, Add& add) {
+  if (value.is_null()) return;
+  const HfObject* object = value.is_object() ? object_of(family, path) : nullptr;
+  if (!object && !(value.is_object() && has_objects(family, path)))
+    return add(name, Key(path, value));
+  for (const auto& [inner, nested] : value.items())
+    visit(family, cat(path, ".", inner), cat(object ? object->name : path, ".", inner), nested,
+          add);
+}
+
 }  // namespace
 
 FlatKeys flatten(const Json& config, const HfFamily* family,
@@ -47,16 +71,7 @@ FlatKeys flatten(const Json& config, const HfFamily* family,
       flat.clashes.emplace_back(there->second, std::move(key));
     }
   };
-  for (const auto& [key, value] : config.items()) {
-    if (value.is_null()) continue;
-    const HfObject* object = value.is_object() ? object_of(family, key) : nullptr;
-    if (!object) {
-      add(key, {key, value});
-      continue;
-    }
-    for (const auto& [inner, nested] : value.items())
-      if (!nested.is_null()) add(cat(object->name, ".", inner), {cat(key, ".", inner), nested});
-  }
+  for (const auto& [key, value] : config.items()) visit(family, key, key, value, add);
   return flat;
 }
 

@@ -1,6 +1,9 @@
 #include "mtrain/recipe/hf_write_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -8,6 +11,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
 namespace {
@@ -42,6 +46,49 @@ Json parse_source(const std::string& text) {
   return text.empty() ? Json::object() : parse(text, "config.json");
 }
 
+/// The number of config.json from which the setting follows. Of those that give it exactly, the one
+/// with fewer digits.
+double in_form(HfForm form, double setting) {
+  if (form == HfForm::same) return setting;
+  const bool root = form == HfForm::inverse_root;
+  const double theirs = root ? 1 / (setting * setting) : 1 / setting;
+  for (const int digits : {12, 15}) {
+    char text[40];
+    std::snprintf(text, sizeof(text), "%.*g", digits, theirs);
+    const double shorter = std::strtod(text, nullptr);
+    if ((root ? 1 / std::sqrt(shorter) : 1 / shorter) == setting) return shorter;
+  }
+  return theirs;
+}
+
+/// Which blocks have a window.
+std::vector<bool> blocks_with_window(const HfKey& layer_types, const HfModel& model) {
+  const Json blocks = setting_json(model, layer_types.blocks);
+  const int64_t n = layer_types.interval.empty() ? 0 : model.number(layer_types.interval);
+  std::vector<bool> out;
+  for (int64_t i = 0; i < model.number("layers"); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool all = blocks.is_array() ? n == 0 || (i + 1) % n != 0 : blocks != 0;
+    const bool own = blocks.is_array() && at < blocks.size() ? blocks[at] != 0 : all;
+    out.push_back(own && model.number(layer_types.setting) > 0);
+  }
+  return out;
+}
+
+/// A pattern of blocks as a list of all blocks; `otherwise` for each if it is empty.
+Json each_block(const HfModel& model, const Node& pattern, const Node& otherwise) {
+  Json out = Json::array();
+  const bool list = pattern.is_list() && pattern.size() > 0;
+  for (size_t i = 0; i < static_cast<size_t>(model.number("layers")); ++i)
+    out.push_back(to_json(list ? pattern.items()[i % pattern.size()] : otherwise));
+  return out;
+}
+
+/// Which blocks have rotary positions: 1 and 0.
+Json positions_of(const HfKey& layer_types, const HfModel& model) {
+  return each_block(model, model.value(layer_types.positions), Node::integer(1));
+}
+
 class Writer {
  public:
   Writer(const HfFamily& family, const HfModel& model, const HfConfigFacts& facts)
@@ -71,11 +118,18 @@ class Writer {
   }
 
  private:
+  /// An object, which may be within another one.
+  Json& place_of(const HfObject& object) {
+    Json* place = &out_;
+    for (const std::string& name : split(object.write, '.')) place = &(*place)[name];
+    return *place;
+  }
+
   /// Puts a value at a key, which may be in an object.
   void put(const std::string& name, Json value) {
     for (const HfObject& object : family_.objects)
       if (name.starts_with(object.name + ".")) {
-        out_[object.write][name.substr(object.name.size() + 1)] = std::move(value);
+        place_of(object)[name.substr(object.name.size() + 1)] = std::move(value);
         return;
       }
     out_[name] = std::move(value);
@@ -138,15 +192,18 @@ class Writer {
     const Node value = model_.value(key.setting);
     for (const auto& [theirs, ours] : key.values)
       if (brief(ours) == brief(value)) return to_json(theirs);
-    if (key.each_block) return each_block(value, *key.each_block);
+    if (key.each_block) return each_block(model_, value, *key.each_block);
     Json json = setting_json(model_, key.setting);
+    const bool derived = key.form != HfForm::same || key.whole;
+    if (derived && json.is_number()) return in_json(key, json.get<double>());
     if (key.training && json.is_array()) {  // a coefficient of each method; transformers has one
       double sum = 0;
       for (const Json& part : json) sum += part.get<double>();
       json = sum;
     }
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
-    return json == 0 ? of_zero(key, std::move(json)) : json;
+    const bool none = json.is_null() && !key.zero_key.empty();
+    return none || json == 0 ? of_zero(key, std::move(json)) : json;
   }
 
   /// What is written for a setting that is 0, or 0.0.
@@ -162,13 +219,10 @@ class Writer {
     return number.is_null() ? zero : to_json(number);
   }
 
-  /// A pattern of blocks as a list of all blocks.
-  Json each_block(const Node& pattern, const Node& otherwise) const {
-    Json out = Json::array();
-    const bool list = pattern.is_list() && pattern.size() > 0;
-    for (size_t i = 0; i < static_cast<size_t>(model_.number("layers")); ++i)
-      out.push_back(to_json(list ? pattern.items()[i % pattern.size()] : otherwise));
-    return out;
+  static Json in_json(const HfKey& key, double setting) {
+    const double theirs = in_form(key.form, setting);
+    if (key.whole) return static_cast<int64_t>(theirs);
+    return theirs;
   }
 
   Json dropout(const HfKey& key) const {
@@ -190,8 +244,18 @@ class Writer {
     const bool disabled = !key.enabled_by.empty() && value == 0;
     if (!key.enabled_by.empty()) put(key.enabled_by, !disabled);
     if ((!built || disabled) && source_.contains(key.name)) value = source_[key.name];
-    if (value == 0) value = nullptr;
+    if (value == 0) value = no_window(key);
     if (!value.is_null() || !key.omit) out_[key.name] = std::move(value);
+  }
+
+  /// What the width is where no block has a window: null, unless a null means rotary positions in
+  /// all blocks and there are none.
+  Json no_window(const HfKey& key) const {
+    for (const HfKey& types : family_.keys)
+      if (types.positions_without == key.name && key.omitted &&
+          positions_of(types, model_).dump().find('1') == std::string::npos)
+        return to_json(key.omitted->value);
+    return nullptr;
   }
 
   /// The list of the folder of origin, or, where a setting says which blocks have the window, what
@@ -201,15 +265,9 @@ class Writer {
       if (source_.contains(key.name)) out_[key.name] = source_[key.name];
       return;
     }
-    const bool window = model_.number(key.setting) > 0;
-    const Json blocks = setting_json(model_, key.blocks);
     Json types = Json::array();
-    for (int64_t i = 0; i < model_.number("layers"); ++i) {
-      const bool own = blocks.is_array() && static_cast<size_t>(i) < blocks.size()
-                           ? blocks[static_cast<size_t>(i)] != 0
-                           : blocks != 0;
-      types.push_back(window && own ? "sliding_attention" : "full_attention");
-    }
+    for (const bool window : blocks_with_window(key, model_))
+      types.push_back(window ? "sliding_attention" : "full_attention");
     out_[key.name] = std::move(types);
   }
 
@@ -224,7 +282,8 @@ bool is_written(const HfFamily& family, const std::string& path) {
   return std::any_of(family.keys.begin(), family.keys.end(), [&](const HfKey& key) {
     // A list of the kinds of attention says which blocks have a window, not how wide it is.
     const bool value = key.setting == path && key.rule != HfKeyRule::layer_types;
-    return !key.write_nothing && (value || key.blocks == path);
+    return !key.write_nothing &&
+           (value || key.blocks == path || key.interval == path || key.positions == path);
   });
 }
 
@@ -233,7 +292,8 @@ std::string values_without(const HfFamily& family, const std::string& path,
                            const std::string& value) {
   for (const HfKey& key : family.keys) {
     if (key.setting != path || key.rule != HfKeyRule::setting || key.write_nothing) continue;
-    if (value == "null" && key.omitted && !key.null && !key.omit && key.values.empty())
+    if (value == "null" && key.omitted && !key.null && !key.omit && key.values.empty() &&
+        key.zero_key.empty())
       return "a number";
     if (key.values.empty()) continue;
     std::vector<std::string> known;
@@ -248,15 +308,49 @@ std::string values_without(const HfFamily& family, const std::string& path,
   return "";
 }
 
+/// In words, what a number must be for the key of the family to express it; else empty.
+std::string number_without(const HfFamily& family, const std::string& path, const HfModel& model) {
+  for (const HfKey& key : family.keys) {
+    if (key.setting != path || key.rule != HfKeyRule::setting || key.write_nothing) continue;
+    const Json value = setting_json(model, path);
+    if (key.zero_refused && value == 0) return "a number other than 0";
+    if (!value.is_number() || !key.whole) continue;
+    const double theirs = in_form(key.form, value.get<double>());
+    if (theirs != std::floor(theirs)) return cat("whole numbers as ", key.name);
+  }
+  return "";
+}
+
+/// The fault if not the blocks with a window, and only these, have rotary positions, although the
+/// family's models do; else empty.
+std::string positions_without(const HfFamily& family, const std::string& path,
+                              const HfModel& model) {
+  for (const HfKey& key : family.keys) {
+    if (key.positions.empty() || key.positions != path) continue;
+    std::vector<bool> windows = blocks_with_window(key, model);
+    const Json positions = positions_of(key, model);
+    if (positions == ones_of(windows)) continue;
+    windows.assign(windows.size(), true);
+    if (!key.positions_without.empty() && model.number(key.setting) == 0 &&
+        positions == ones_of(windows))
+      continue;
+    return "rotary positions in the blocks with a window";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
-    if (const std::string known = values_without(family, spec.path, value); !known.empty())
-      out.push_back(
-          cat("model.", spec.path, "=", value, ": ", family.model_type, " has ", known, " only"));
+    for (const std::string& known :
+         {values_without(family, spec.path, value), number_without(family, spec.path, model),
+          positions_without(family, spec.path, model)})
+      if (!known.empty())
+        out.push_back(
+            cat("model.", spec.path, "=", value, ": ", family.model_type, " has ", known, " only"));
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
                                     [&](const auto& s) { return s.first == spec.path; });
     if (fixed != family.settings.end()) {

@@ -87,6 +87,26 @@ ROBERTA = {"plain": {}, "one segment, large epsilon": dict(type_vocab_size=1, la
 # The norms of later steps' gradients, of weights that already differ by rounding; step 0 and the losses are within 3e-6.
 LATER = dict(loss=3e-5)
 
+# Windows shorter than the batch's 32 tokens, in a number of blocks that is no multiple of the families' intervals.
+WINDOWS = dict(num_hidden_layers=3, sliding_window=7)
+GEMMA2 = {
+    "plain": dict(rms_norm_eps=1e-5),
+    "no caps, untied, one kv head": dict(
+        final_logit_softcapping=None, attn_logit_softcapping=None, tie_word_embeddings=False, **ONE_KV),
+    "small caps, another scale, biases, all kv heads, linear": dict(
+        final_logit_softcapping=4.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=12, attention_bias=True, **ALL_KV, **LINEAR),
+    "full attention first": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
+    "windows of all blocks": dict(layer_types=["sliding_attention"] * 3),
+    "no windows, yarn": dict(layer_types=["full_attention"] * 3, **YARN),
+}
+
+
+def rope_by_kind(full, theta):
+    """rope_parameters of both kinds of attention; `full` from rope(), and `theta` of the blocks with a window."""
+    return dict(rope_parameters=dict(
+        full_attention=full["rope_parameters"], sliding_attention=dict(rope_type="default", rope_theta=theta)))
+
+
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
         "plain": dict(tie_word_embeddings=False, rms_norm_eps=1e-5),
@@ -191,6 +211,50 @@ FAMILIES = {
         "other blocks, untied, one kv head": dict(no_rope_layers=[0, 1, 1, 0], tie_word_embeddings=False, **ONE_KV),
         "biases, all kv heads, yarn": dict(attention_bias=True, mlp_bias=True, no_rope_layer_interval=2, **ALL_KV, **YARN),
         "windows of blocks without positions": dict(use_sliding_window=True, sliding_window=6, no_rope_layer_interval=3),
+    }, bounds=LATER),
+    "granite": Family("GraniteConfig", "GraniteForCausalLM", {}, {
+        "plain": dict(rms_norm_eps=1e-5),
+        "all factors, tied, one kv head": dict(
+            embedding_multiplier=2.5, residual_multiplier=0.4, logits_scaling=3.0, attention_multiplier=0.25,
+            tie_word_embeddings=True, **ONE_KV),
+        "biases, all kv heads, yarn": dict(
+            attention_bias=True, mlp_bias=True, logits_scaling=0.7, attention_multiplier=0.5, **ALL_KV, **YARN),
+        "wide heads": dict(attention_multiplier=0.3, **WIDE),
+    }),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", dict(head_dim=10, **WINDOWS), GEMMA2, bounds=LATER),
+    "vaultgemma": Family("VaultGemmaConfig", "VaultGemmaForCausalLM", dict(head_dim=10, **WINDOWS), GEMMA2, bounds=LATER),
+    "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", dict(head_dim=10, num_hidden_layers=7, sliding_window=7), {
+        "plain": dict(rms_norm_eps=1e-5),
+        "cap, untied, one kv head, another scale": dict(
+            final_logit_softcapping=4.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=12, tie_word_embeddings=False, **ONE_KV),
+        "biases, all kv heads, linear": dict(attention_bias=True, **ALL_KV, **rope_by_kind(LINEAR, 300.0)),
+        "other blocks, yarn": dict(
+            layer_types=["full_attention"] * 2 + ["sliding_attention"] * 5, **rope_by_kind(YARN_FULL, 5000.0)),
+        "an interval of two": dict(sliding_window_pattern=2),
+        "no windows": dict(layer_types=["full_attention"] * 7, **rope_by_kind(rope(theta=500.0), 300.0)),
+    }, bounds=LATER),
+    "olmo3": Family("Olmo3Config", "Olmo3ForCausalLM", dict(num_hidden_layers=5, sliding_window=7), {
+        "plain": dict(rms_norm_eps=1e-6),
+        "tied, one kv head, yarn": dict(tie_word_embeddings=True, **ONE_KV, **rope_by_kind(YARN, 5000.0)),
+        "biases, all kv heads, llama3": dict(attention_bias=True, **ALL_KV, **rope_by_kind(LLAMA3, 300.0)),
+        "other blocks": dict(layer_types=["full_attention", "sliding_attention"] + ["full_attention"] * 3),
+        "no windows": dict(layer_types=["full_attention"] * 5, **rope_by_kind(LINEAR, 300.0)),
+    }, bounds=LATER),
+    "cohere2": Family("Cohere2Config", "Cohere2ForCausalLM", dict(num_hidden_layers=5, sliding_window=7), {
+        "plain": dict(layer_norm_eps=1e-3),
+        "untied, one kv head, another logit scale, an interval of two": dict(
+            tie_word_embeddings=False, logit_scale=0.3, sliding_window_pattern=2, **ONE_KV),
+        "other blocks, biases, all kv heads, linear": dict(
+            layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3, attention_bias=True, **ALL_KV, **LINEAR),
+        "windows and positions of all blocks": dict(layer_types=["sliding_attention"] * 5, **YARN),
+        "no windows and no positions": dict(layer_types=["full_attention"] * 5),
+    }, bounds=LATER),
+    "exaone4": Family("Exaone4Config", "Exaone4ForCausalLM", dict(num_hidden_layers=5, sliding_window=7), {
+        "plain": dict(rms_norm_eps=1e-6),
+        "tied, wide heads, one kv head, llama3": dict(tie_word_embeddings=True, **WIDE, **ONE_KV, **LLAMA3),
+        "other blocks, all kv heads": dict(layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3, **ALL_KV),
+        "no windows, positions of all blocks, yarn": dict(sliding_window=None, layer_types=["full_attention"] * 5, **YARN),
+        "no windows and no positions": dict(layer_types=["full_attention"] * 5),
     }, bounds=LATER),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
         "plain": dict(layer_norm_eps=1e-3),

@@ -15,7 +15,8 @@ import transformers
 CLASSES = [
     "LlamaConfig", "MistralConfig", "MixtralConfig", "GPT2Config", "BertConfig", "ArceeConfig", "CohereConfig", "Ernie4_5Config",
     "GemmaConfig", "Glm4Config", "GlmConfig", "HeliumConfig", "Jais2Config", "MinistralConfig", "NemotronConfig",
-    "Olmo2Config", "OlmoConfig", "Phi3Config", "PhiConfig", "SeedOssConfig", "Starcoder2Config",
+    "Olmo2Config", "OlmoConfig", "Phi3Config", "PhiConfig", "SeedOssConfig", "Starcoder2Config", "GraniteConfig", "Gemma2Config",
+    "VaultGemmaConfig", "Gemma3TextConfig", "Olmo3Config", "Cohere2Config", "Exaone4Config",
 ]
 
 

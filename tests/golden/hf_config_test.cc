@@ -33,7 +33,7 @@ TEST_CASE(
     const HfFolderConfig config = read(defaults, plugin.c_str());
     for (const auto& refusal : config.refused) FAIL_CHECK(refusal.what);
   }
-  CHECK(golden.at("families").size() == 21);
+  CHECK(golden.at("families").size() == 28);
   CHECK(keys > 650);
 }
 

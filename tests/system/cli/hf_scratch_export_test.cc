@@ -55,6 +55,9 @@ std::string overrides(const mtrain::HfFamily& family) {
   for (const auto& [path, value] : family.settings)
     out += mtrain::cat(" model.", path, "=", value.as_text());
   static const std::map<std::string, std::string> extra = {
+      {"cohere2",
+       " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
+       "model.attention.rope_pattern=[0,1,1]"},
       {"deepseek_v2",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
        "model.mla.v_head_dim=8"},
@@ -64,6 +67,11 @@ std::string overrides(const mtrain::HfFamily& family) {
       {"qwen2_moe", " model.moe.shared_ffn_hidden_size=32"},
       {"gpt_neox", " model.activation=gelu"},
       {"gpt_oss", " model.moe.activation_clamp=7"},
+      {"gemma2", " model.attention.window=8 model.attention.global_interval=2"},
+      {"gemma3_text",
+       " model.rope.local_theta=500 model.attention.window=8 model.attention.global_interval=2"},
+      {"granite", " model.attention.softmax_scale=0.3 model.logit_scale=0.7"},
+      {"olmo3", " model.rope.local_theta=500"},
       {"nemotron", " model.activation=squared_relu"},
       {"persimmon", " model.activation=squared_relu"},
       {"phi", " model.activation=gelu"},
@@ -111,6 +119,40 @@ TEST_CASE("a model from scratch is exported as each family, and read back as the
     ++checked;
   }
   CHECK(checked > 30);
+}
+
+TEST_CASE("what a family's keys cannot say is refused, with what they can say") {
+  struct Case {
+    std::string family, settings, refusal;
+  };
+  const std::string gemma =
+      " model.norm_position=sandwich model.norm_zero_centered=true model.embedding_multiplier=0 "
+      "model.activation=gelu_new";
+  const std::vector<Case> cases = {
+      {"cohere2", " model.attention.window=8 model.attention.global_interval=2",
+       "model.attention.rope_pattern=[]: cohere2 has rotary positions in the blocks with a window"},
+      {"exaone4", " model.attention.rope_pattern=[1,0,1]",
+       "model.attention.rope_pattern=[1, 0, 1]: exaone4 has rotary positions in the blocks"},
+      {"gemma2", gemma + " model.attention.softmax_scale=0.3",
+       "model.attention.softmax_scale=0.3: gemma2 has whole numbers as query_pre_attn_scalar"},
+      {"gemma3_text", gemma, "model.rope.local_theta=0.0: gemma3_text has a number other than 0"},
+      {"granite", " model.embedding_multiplier=0",
+       "model.embedding_multiplier=0: granite has a number other than 0 only"},
+      {"granite", "", "model.attention.softmax_scale=null: granite has a number only"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.settings);
+    const Scratch scratch("mtrain-scratch-refused");
+    scratch.write("r.yaml", "model: {type: llama}\n" + kTraining);
+    if (!done(scratch,
+              "r.yaml -q run.dir=run model.layers=3 model.hidden_size=48 model.heads=4 "
+              "model.seq_length=16 model.ffn_hidden_size=96" +
+                  c.settings))
+      continue;
+    const Outcome outcome = cli_in(scratch.path(), "export run out -q --family " + c.family);
+    CHECK(outcome.status == 10);
+    CHECK_MESSAGE(outcome.err.find(c.refusal) != std::string::npos, outcome.err);
+  }
 }
 
 TEST_CASE("coefficients of two balancing losses are exported as their sum, and read back") {

@@ -1,0 +1,22 @@
+// Which blocks of a model have an attention window, as config.json says it. Stateless functions.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "mtrain/recipe/hf_json.h"
+
+namespace mtrain::hf {
+
+/// By layer_types: a list of kinds, or, with `layers` > 0, also a number n > 0 for every n-th block
+/// without a window. Nothing: it is neither.
+std::optional<std::vector<bool>> windows_of(const Json& layer_types, int64_t layers);
+
+/// The n of windows of all but every n-th block; 0: of all blocks. Nothing: of others. Of a short
+/// list, several are true: `usual` goes first, if it is a number.
+std::optional<int64_t> interval_of(const std::vector<bool>& windows, const Json& usual);
+
+/// 1 for true, 0 for false.
+Json ones_of(const std::vector<bool>& windows);
+
+}  // namespace mtrain::hf
