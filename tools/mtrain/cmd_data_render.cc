@@ -43,10 +43,11 @@ struct Line {
   std::vector<bool> excluded;  // of each message: its weight excludes it from training
 };
 
-/// Reads a record of another format than OpenAI's, as training does.
+/// Reads a record as training does: contents that are lists become text, for example.
 void take_record(const ordered_json& json, Line& line) {
   const finetune::RecordFormat format =
-      finetune::detect_format(std::span(&json, 1), {}, "this line");
+      json.contains("messages") ? finetune::RecordFormat::openai
+                                : finetune::detect_format(std::span(&json, 1), {}, "this line");
   try {
     const finetune::Example example =
         finetune::RecordReader(format, {.chat_prompts = true}).read(json, "");
@@ -60,18 +61,6 @@ void take_record(const ordered_json& json, Line& line) {
   } catch (const finetune::RecordFault& fault) {
     throw Error(ErrorClass::data, fault.what, fault.hint);
   }
-}
-
-/// Messages as they are, without their weights.
-void take_messages(ordered_json messages, Line& line) {
-  try {
-    if (messages.is_array())
-      for (ordered_json& message : messages)
-        line.excluded.push_back(message.is_object() && finetune::take_excluded(message));
-  } catch (const finetune::RecordFault& fault) {
-    throw Error(ErrorClass::data, fault.what, fault.hint);
-  }
-  line.input.messages = chat::messages_from_json(messages.dump());
 }
 
 Line read_line(std::string_view text, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
@@ -93,16 +82,11 @@ Line read_line(std::string_view text, const chat::TemplateFile& file, const Toke
     for (const auto& token : tokenizer->special_tokens())
       input.special_tokens.push_back(token.text);
   input.now = local_time();
-  if (!json.contains("messages")) {
-    take_record(json, line);
-    return line;
-  }
+  take_record(json, line);
+  if (!json.contains("messages")) return line;
   for (const auto& [key, value] : json.items()) {
-    if (key == "messages")
-      take_messages(value, line);
-    else if (key == "tools")
-      input.tools = chat::from_json(value.dump());
-    else if (key == "documents")
+    if (key == "messages" || key == "tools" || key == "system") continue;
+    if (key == "documents")
       input.documents = chat::from_json(value.dump());
     else if (key == "add_generation_prompt")
       input.add_generation_prompt = value.is_boolean() && value.get<bool>();

@@ -281,6 +281,14 @@ TEST_CASE("render is a filter from conversations to text, tokens and loss masks"
   const std::string line =
       "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
   CHECK(done.out == line + line);
+  // As training reads them: contents that are lists, a system prompt next to the messages, roles of
+  // other formats.
+  put(scratch / "forms.jsonl",
+      R"({"system": "s", "messages": [{"role": "human", "content": [{"type": "text", "text": "a"}, )"
+      R"({"type": "text", "text": "b"}]}, {"role": "gpt", "content": "ok"}]})");
+  done = run(scratch, "data render forms.jsonl --template t.jinja");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  CHECK(nlohmann::json::parse(done.out)["text"] == "<system>s;<user>ab;<assistant>ok;");
   done = run(scratch, "data render x.jsonl --template vicuna -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with(
