@@ -148,7 +148,7 @@ FAMILIES = {
         "untied, one kv head, llama3": dict(tie_word_embeddings=False, **ONE_KV, **LLAMA3),
         "biases of attention, all kv heads": dict(attention_bias=True, **ALL_KV),
         "yarn": YARN,
-    }),
+    }, bounds=LATER),
     "phi3": Family("Phi3Config", "Phi3ForCausalLM", dict(original_max_position_embeddings=64), {
         "plain": dict(rms_norm_eps=1e-6),
         "window, tied, one kv head": dict(sliding_window=7, tie_word_embeddings=True, **ONE_KV),
