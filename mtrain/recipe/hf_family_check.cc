@@ -33,6 +33,12 @@ std::string wanted(const FieldSpec& spec, const Node& value) {
   }
 }
 
+/// The value in a condition: 0 of "not 0".
+Node named_in(const Node& condition) {
+  const bool negated = condition.is(NodeKind::string) && condition.as_text().starts_with("not ");
+  return negated ? Node::plain(condition.as_text().substr(4)) : condition;
+}
+
 class Check {
  public:
   Check(const HfFamily& family, const Schema& plugin, const Schema* core)
@@ -58,10 +64,10 @@ class Check {
     for (const HfKey& key : family_.keys) check(key);
     for (const HfTensorRule& rule : family_.tensors)
       for (const auto& [path, value] : rule.when)
-        setting(path, &value, rule.where, cat("tensors.", rule.tensor));
+        condition(path, value, rule.where, cat("tensors.", rule.tensor));
     for (const HfCopy& copy : family_.copies)
       for (const auto& [path, value] : copy.when)
-        setting(path, &value, file, cat("copies.", copy.tensor));
+        condition(path, value, file, cat("copies.", copy.tensor));
     return std::move(report_);
   }
 
@@ -80,6 +86,12 @@ class Check {
     if (const std::string text = wanted(*spec, *value); !text.empty())
       report_.error("family-value", use, where,
                     cat("model.", path, " cannot be ", brief(*value), ": it is ", text));
+  }
+
+  void condition(const std::string& path, const Node& value, const Location& where,
+                 const std::string& use) {
+    const Node named = named_in(value);
+    setting(path, &named, where, use);
   }
 
   void check(const HfKey& key) {

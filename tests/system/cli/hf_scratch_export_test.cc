@@ -137,7 +137,7 @@ TEST_CASE("what a family's keys cannot say is refused, with what they can say") 
        "model.attention.softmax_scale=0.3: gemma2 has whole numbers as query_pre_attn_scalar"},
       {"gemma3_text", gemma, "model.rope.local_theta=0.0: gemma3_text has a number other than 0"},
       {"granite", " model.embedding_multiplier=0",
-       "model.embedding_multiplier=0: granite has a number other than 0 only"},
+       "model.embedding_multiplier=0.0: granite has a number other than 0 only"},
       {"granite", "", "model.attention.softmax_scale=null: granite has a number only"},
   };
   for (const Case& c : cases) {

@@ -194,7 +194,8 @@ keys:
   drop: {dropout: dropout, default: 0.0}
 training_settings: [speed]
 tensors:
-  t: {parameter: t, when: {bias: maybe}}
+  t: {parameter: t, when: {bias: maybe, layers: not 0}}
+  u: {parameter: u, when: {layers: not few}}
 )");
   const HfFamilies families = plugins.read();
   REQUIRE_MESSAGE(families.faults().ok(), families.faults().text());
@@ -204,14 +205,15 @@ tensors:
   schema.fields.push_back({.path = "norm", .type = FieldType::string, .choices = {"rms", "layer"}});
   const Report report = hf_family_faults(*families.find("a", ""), schema, nullptr);
   const std::string text = report.text();
-  for (const char* part : {"settings: model.bias cannot be 3: it is true or false",
-                           "settings: model.norm cannot be round: it is one of rms, layer",
-                           "no setting widht", "keys.x: the model plugin tiny has no setting layer",
-                           "a.yaml:7:", "keys.act: model.norm cannot be sharp",
-                           "keys.y: the model plugin tiny has no setting norms", "no setting speed",
-                           "tensors.t: model.bias cannot be maybe"})
+  for (const char* part :
+       {"settings: model.bias cannot be 3: it is true or false",
+        "settings: model.norm cannot be round: it is one of rms, layer", "no setting widht",
+        "keys.x: the model plugin tiny has no setting layer",
+        "a.yaml:7:", "keys.act: model.norm cannot be sharp",
+        "keys.y: the model plugin tiny has no setting norms", "no setting speed",
+        "tensors.t: model.bias cannot be maybe", "tensors.u: model.layers cannot be few"})
     CHECK_MESSAGE(has(text, part), text);
-  CHECK(report.errors() == 8);
+  CHECK(report.errors() == 9);
 }
 
 TEST_CASE("an earlier folder adds and replaces families; an earlier plugin replaces all") {
