@@ -222,6 +222,27 @@ void PreparedData::check_settings() const {
                 "choose a smaller rng.seed");
 }
 
+namespace {
+
+/// Packed records have a loss mask, and ends of samples, that only the dataset sft reads.
+void refuse_packed(const IndexedFile& file) {
+  fs::path prefix = file.prefix();
+  const bool mask = prefix.extension() == ".learnt";
+  if (mask) prefix.replace_extension();
+  std::error_code ignored;
+  const auto record = read_tokenizer_record(file);
+  const bool packed =
+      mask ? fs::exists(packed_record_path(prefix), ignored) : record && record->packed;
+  MT_USER_CHECK(!packed, ErrorClass::data,
+                cat(printable(file.prefix().string()),
+                    mask ? " is the loss mask of packed records, not a text"
+                         : " has packed fine-tuning records: their loss mask would be lost"),
+                cat("train on them with dataset.type=sft dataset.path=", printable(prefix.string()),
+                    ", or prepare a text: mtrain data prepare"));
+}
+
+}  // namespace
+
 PreparedData::File PreparedData::open(const std::string& text) const {
   fs::path path = fs::path(text).is_absolute() ? fs::path(text) : context_.base_directory / text;
   std::error_code ignored;
@@ -240,6 +261,7 @@ PreparedData::File PreparedData::open(const std::string& text) const {
             "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
+  refuse_packed(*file);
   if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
   if (sampling_.check) sampling_.check(*file);
   return file;

@@ -40,6 +40,7 @@ std::vector<Candidate> complete_pair(const std::string& typed) {
       [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
         if (is_folder(entry)) return Candidate{path + "/", "folder"};
         if (entry.path().extension() != ".idx") return std::nullopt;
+        if (entry.path().stem().extension() == ".learnt") return std::nullopt;  // a loss mask
         return Candidate{path.substr(0, path.size() - 4), "prepared tokens"};
       });
 }

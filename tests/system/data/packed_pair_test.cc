@@ -49,6 +49,25 @@ TEST_CASE("show and verify refuse packs under another tokenizer than the one tha
   CHECK(cli_in(scratch.path(), "data verify p -t byte").status == 11);
 }
 
+TEST_CASE("datasets of texts refuse packs, whose loss mask they would lose, and the mask itself") {
+  ScratchFolder scratch;
+  pack(scratch, "p");
+  put(scratch / "r.yaml",
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, seq_length: 8}\n"
+      "tokenizer: byte\ndataset: {type: gpt, path: p}\ntrain: {steps: 1, global_batch_size: 1}\n"
+      "scheduler: {warmup_steps: 0}\nvalidation: {steps: 0}\n");
+  for (const auto& [words, part] :
+       {std::pair{"check --data r.yaml", "p has packed fine-tuning records"},
+        {"r.yaml -q run.dir=run", "p has packed fine-tuning records"},
+        {"check --data r.yaml dataset.path=p.learnt", "p.learnt is the loss mask of packed"}}) {
+    CAPTURE(words);
+    auto refused = cli_in(scratch.path(), words);
+    CHECK(refused.status == 11);
+    CHECK_MESSAGE(has(refused.err, part), refused.err);
+    CHECK_MESSAGE(has(refused.err, "dataset.type=sft"), refused.err);
+  }
+}
+
 TEST_CASE("verify reads all files of packs") {
   ScratchFolder scratch;
   pack(scratch, "p");
