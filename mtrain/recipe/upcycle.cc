@@ -134,10 +134,10 @@ Upcycling upcycling_of(const HfModel& model, int64_t dense_width) {
 }
 
 std::string not_upcyclable(const Schema& dense, const Schema& experts) {
-  if (dense.name == experts.name) return cat("it has experts already");
   const bool mixture = std::any_of(experts.fields.begin(), experts.fields.end(),
                                    [](const FieldSpec& f) { return f.fact == Fact::experts; });
   if (!mixture) return cat("models of the plugin ", experts.name, " have no experts");
+  if (dense.name == experts.name) return "it has experts already";
   for (const FieldSpec& field : dense.fields)
     if (std::none_of(experts.fields.begin(), experts.fields.end(),
                      [&](const FieldSpec& other) { return other.path == field.path; }))

@@ -199,6 +199,10 @@ class Importer {
     if (!t->dtype || !is_floating(*t->dtype))
       return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
     HfPlacement placement = hf_placement(entry, heads_, shapes);
+    const bool resized = entry.rule->vocabulary && options_.folder_vocab;
+    if (t->shape != placement.shape && (resized || is_upcycled(entry.parameters[0])))
+      return fault(cat("tensor ", t->name, " is ", t->shape, ", and config.json says ",
+                       placement.shape, " (for ", ours, ")"));
     if (t->shape != placement.shape) return mismatch(*t, placement, ours);
     for (size_t i = 0; i < entry.parameters.size(); ++i)
       sources_[entry.parameters[i]].push_back({t, placement, i, entry.rule->vocabulary});

@@ -86,7 +86,7 @@ void write_recipe(const Scratch& scratch, const std::string& dtype = "fp32") {
                 "tokenizer: {type: hf, path: more}\ndataset: mock\nrun: {threads: 1}\n"
                 "mixed_precision: {dtype: " +
                     dtype +
-                    "}\nlogger: {tensorboard: false}\nscheduler: {warmup_steps: 0}\n"
+                    "}\nlogger: {tensorboard: false}\nscheduler: {type: constant}\n"
                     "optimizer: {type: adamw, lr: 1e-2}\nvalidation: {steps: 0}\n"
                     "train: {steps: 0, global_batch_size: 4}\n");
 }
@@ -193,7 +193,8 @@ TEST_CASE("check says how many rows are added or dropped, and what does not fit 
   auto config = nlohmann::json::parse(slurp(scratch / "there/config.json"));
   config["vocab_size"] = 210;
   write_at(scratch / "there/config.json", config.dump());
-  says("r.yaml -q run.dir=wrong", 12, "model.embed_tokens.weight");
+  says("r.yaml -q run.dir=wrong", 12,
+       "tensor model.embed_tokens.weight is [200, 32], and config.json says [210, 32]");
   config["vocab_size"] = 200;
   write_at(scratch / "there/config.json", config.dump());
   // Other start values have no rows to resize.

@@ -37,19 +37,27 @@ Outcome done(const Scratch& scratch, const std::string& words) {
   return outcome;
 }
 
-/// A golden folder `there` with a tokenizer, and recipes of its model and of one with experts.
+/// A golden folder `there` (`mistral`: Llama's weights as a Mistral with a window) with a
+/// tokenizer, and recipes of its model and of one with experts.
 void prepare(const Scratch& scratch, const std::string& set) {
   fs::create_directories(scratch / "there");
   for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy(source_root() / "tests/golden" / set / file, scratch / "there" / file);
+    fs::copy(source_root() / "tests/golden" / (set == "mistral" ? "llama_tiny" : set) / file,
+             scratch / "there" / file);
   auto config = nlohmann::json::parse(slurp(scratch / "there/config.json"));
+  if (set == "mistral") {
+    config["model_type"] = set;
+    config["architectures"] = {"MistralForCausalLM"};
+    config["sliding_window"] = 8;
+    write_at(scratch / "there/config.json", config.dump());
+  }
   const auto ids = std::min<size_t>(190, config.at("vocab_size"));
   write_at(scratch / "there/tokenizer.json", small_tokenizer(ids));
   write_at(scratch / "there/tokenizer_config.json", "{}\n");
   const std::string more =
       "tokenizer: {type: hf, path: there}\ndataset: mock\nrun: {threads: 1}\n"
       "mixed_precision: {dtype: fp32}\nlogger: {tensorboard: false}\n"
-      "scheduler: {warmup_steps: 0}\noptimizer: {type: adamw, lr: 1e-2}\nvalidation: {steps: 0}\n"
+      "scheduler: {type: constant}\noptimizer: {type: adamw, lr: 1e-2}\nvalidation: {steps: 0}\n"
       "train: {steps: 1, global_batch_size: 4}\n";
   scratch.write("dense.yaml", "model: {type: llama, init_from: there, seq_length: 16}\n" + more);
   scratch.write("moe.yaml",
@@ -82,18 +90,18 @@ Values part_of(const Values& matrix, size_t rows, size_t part, size_t parts, boo
 }  // namespace
 
 TEST_CASE("an upcycled model starts with the loss of the dense one") {
-  for (const std::string set : {"llama_tiny", "qwen2_tiny", "qwen3_tiny"}) {
+  for (const std::string set : {"llama_tiny", "mistral", "qwen2_tiny", "qwen3_tiny"}) {
     CAPTURE(set);
     const Scratch scratch("mtrain-upcycle");
     prepare(scratch, set);
     const double dense = first_loss(scratch, "dense.yaml");
-    const bool large = set == "llama_tiny";
+    const bool large = set == "llama_tiny" || set == "mistral";
     auto parts = [&](int count) {  // experts of a part of the MLP's width
       return mtrain::cat(" model.moe.ffn_hidden_size=", (large ? 80 : 24) / count);
     };
     const int several = large ? 5 : 3;  // no power of two: the factor is rounded
     for (const std::string& words : std::vector<std::string>{
-             "", " model.moe.top_k=4", " model.moe.top_k=1", " model.moe.router.scaling=2.5",
+             "", " model.moe.top_k=4", " model.moe.router.scaling=2.5",
              " model.moe.router.score=sigmoid",
              " model.moe.router.pre_softmax=true model.moe.router.normalize=always",
              " model.moe.first_dense_layers=1", parts(2) + " model.moe.experts=8 model.moe.top_k=4",

@@ -133,6 +133,7 @@ TEST_CASE("a dense model whose settings the one with experts lacks is refused") 
                .needs = ""};
   CHECK(not_upcyclable(dense, plugin).empty());
   CHECK(not_upcyclable(plugin, plugin) == "it has experts already");
+  CHECK(not_upcyclable(dense, dense) == "models of the plugin dense have no experts");
   Schema other = dense;
   other.name = "other";
   CHECK(not_upcyclable(dense, other) == "models of the plugin other have no experts");
