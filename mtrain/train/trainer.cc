@@ -136,12 +136,9 @@ void Trainer::build() {
   if (first() && s.dist.backend == "cpu")
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads))
       log_warn(note);
-  if (first()) {
-    if (const std::string resized = resize_words(recipe_, session_.vocab_size); !resized.empty())
-      log_info(resized);
-    log_rows_without_id(recipe_, *session_.tokenizer);
-    warn_of_other_tokenizer(recipe_, *session_.tokenizer);
-  }
+  if (first())
+    log_resize(recipe_, session_.vocab_size), log_rows_without_id(recipe_, *session_.tokenizer),
+        warn_of_other_tokenizer(recipe_, *session_.tokenizer);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.log_summary = first();
   dataset_ = with_path_origins(recipe_.inputs, [&] {

@@ -83,6 +83,10 @@ std::string resize_words(const Recipe& recipe, int64_t rows) {
              " of ", folder, ": the mean of these");
 }
 
+void log_resize(const Recipe& recipe, int64_t rows) {
+  if (const std::string words = resize_words(recipe, rows); !words.empty()) log_info(words);
+}
+
 void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {
   const std::string& from = recipe.settings.model.init_from;
   if (from.empty()) return;

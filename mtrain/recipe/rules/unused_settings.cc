@@ -46,9 +46,9 @@ constexpr Rule kRules[] = {
     // model
     row("vocab-multiple-unused", "model.vocab_multiple", "model.vocab_size == 0",
         {"a given vocab_size is not rounded", "model.vocab_size=0"}),
-    row("init-vocab-unused", "model.init_vocab", "(model.init_from ?? '') != ''",
+    row("init-vocab-unused", "model.init_vocab", "model.init_from != ''",
         {"random start values have any number of rows"}),
-    row("init-upcycle-unused", "model.init_upcycle", "(model.init_from ?? '') != ''",
+    row("init-upcycle-unused", "model.init_upcycle", "model.init_from != ''",
         {"it takes the experts' start values from a dense model"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),
