@@ -7,21 +7,17 @@
 
 #include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
-#include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/comm/launcher.h"
-#include "mtrain/config/yaml_load.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/foreign_names.h"
-#include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/planned.h"
 #include "mtrain/recipe/resolvers.h"
 #include "mtrain/recipe/rules/rules.h"
 #include "mtrain/recipe/search_path.h"
-#include "mtrain/record/saved_config.h"
-#include "mtrain/record/saved_step.h"
+#include "mtrain/recipe/weight_settings.h"
 
 namespace mtrain {
 namespace {
@@ -33,11 +29,6 @@ std::vector<OverrideText> numbered(const std::vector<std::string>& overrides) {
   std::vector<OverrideText> out;
   for (const auto& text : overrides) out.push_back({text, static_cast<int>(out.size()) + 2});
   return out;
-}
-
-bool same_number(const Node& a, const Node& b) {
-  auto numeric = [](const Node& n) { return n.is(NodeKind::integer) || n.is(NodeKind::number); };
-  return numeric(a) && numeric(b) && a.as_double() == b.as_double();
 }
 
 PathBases bases_of(const Recipe& recipe, const PluginHost& plugins) {
@@ -53,196 +44,8 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
   recipe.inputs = resolve_input_paths(recipe.config, catalog, bases_of(recipe, plugins));
 }
 
-/// Reads config.json of model.init_from for the recipe's model.
-HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog,
-                           const PluginHost& plugins, const Source& file) {
-  const Node& root = recipe.config.root();
-  const HfFamilies families = HfFamilies::read(plugins.folders());
-  HfTarget target{.families = families,
-                  .plugin = root.find("model.type")->as_text(),
-                  .schemas = {catalog.section("model")},
-                  .schema_of = model_schemas(catalog)};
-  if (const Schema* model = catalog.component("model", target.plugin))
-    target.schemas.push_back(model);
-  const Node* length = root.find("model.seq_length");
-  if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
-  if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
-    for (const Node& key : ignored->items())
-      if (key.is_scalar()) target.ignored.push_back(key.as_text());
-  return read_hf_config(file.text(), file.name(), target);
-}
-
-/// The location of a key such as "rope_scaling.factor" in config.json; the whole file if the key is
-/// absent.
-Location place_of_key(const SourcePtr& file, const std::string& key) {
-  const std::string& text = file->text();
-  size_t at = 0;
-  for (const std::string& part : split(key, '.')) {
-    const std::string quoted = cat('"', part, '"');
-    for (;; ++at) {
-      at = text.find(quoted, at);
-      if (at == std::string::npos) return {file, 0, 0};
-      const size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
-      if (next != std::string::npos && text[next] == ':') break;
-    }
-  }
-  return locate(file, at);
-}
-
-/// The model settings of a saved run, for the recipe's model. Settings that affect neither shapes
-/// nor the meaning of weights are marked, since the recipe may change them.
-std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog,
-                                       const Source& saved) {
-  const Node theirs = parse_yaml(saved.text(), saved.name());
-  const Node& ours = recipe.config.root();
-  std::vector<HfSetting> out;
-  auto add = [&](const std::string& path, bool may_differ) {
-    const Node *there = theirs.find(path), *here = ours.find(path);
-    if (!there || !here || brief(*there) == brief(*here)) return;
-    const bool computed =
-        brief(*there) == "0" ||
-        brief(*here) == "0";  // such as kv_heads: 0 stands for a value that may be equal
-    out.push_back({.path = path,
-                   .theirs = path,
-                   .value = *there,
-                   .training = may_differ || computed,
-                   .warns = may_differ && !computed});
-  };
-  constexpr const char* kType = "model.type";
-  add(kType, false);
-  if (!out.empty()) return out;
-  for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
-    for (const FieldSpec& spec : owner->fields) {
-      const bool fixed = spec.resume == ResumeClass::impossible;
-      if (fixed ||
-          (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result))
-        add("model." + spec.path, !fixed);
-    }
-  return out;
-}
-
-/// The file that describes the model of the weights of model.init_from.
-SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
-  return with_path_origins(recipe.inputs, [&] {
-    if (is_saved_run(folder))
-      return std::make_shared<const Source>(SourceKind::file, folder.string(),
-                                            read_saved_config(folder).resolved);
-    const HfDir weights(folder);  // or one file of it
-    return std::make_shared<const Source>(SourceKind::file,
-                                          (plain_path(weights.path()) / "config.json").string(),
-                                          weights.config_text());
-  });
-}
-
-constexpr const char* kInitIgnore = "model.init_ignore";
-
-/// Warns of model.init_ignore where no config.json is read. `why`: what model.init_from is.
-void warn_of_unused_ignore(Recipe& recipe, const char* why) {
-  const Node* ignored = recipe.config.root().find(kInitIgnore);
-  if (ignored && ignored->is_list() && ignored->size() > 0)
-    recipe.report.warning("init-ignore", kInitIgnore, ignored->loc(),
-                          cat("it has no effect: it names keys of config.json of a Hugging Face "
-                              "folder, and model.init_from ",
-                              why));
-}
-
-/// Warns of keys in model.init_ignore that config.json does not have.
-void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const Source& file,
-                      Report& report) {
-  if (config.absent.empty()) return;
-  report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
-                 cat(file.name(), " does not have ", printable(join(config.absent, ", "), 200),
-                     ", so ignoring it has no effect"));
-}
-
 bool is_set(const Node& setting) {
   return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
-}
-
-bool same_setting(const Node& a, const Node& b) {
-  return brief(a) == brief(b) || (a.is_scalar() && same_number(a, b));
-}
-
-/// Whether one list of blocks is the other one, repeated; the last repetition may be incomplete.
-bool same_pattern(const Node& a, const Node& b) {
-  if (!a.is_list() || !b.is_list() || a.size() == 0 || b.size() == 0) return false;
-  const Node &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
-  for (size_t i = 0; i < longer.size(); ++i)
-    if (!same_setting(longer.items()[i], shorter.items()[i % shorter.size()])) return false;
-  return true;
-}
-
-/// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
-/// so. `implied`: HfFolderConfig::implied.
-void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
-                   Report& report, bool implied = false) {
-  if (same_setting(ours, theirs.value)) return;
-  if (!theirs.same_as.is_null() && same_setting(ours, theirs.same_as)) return;
-  if (theirs.repeats && same_pattern(ours, theirs.value)) return;
-  if (theirs.warns)
-    report.warning("init-from", theirs.path, ours.loc(),
-                   cat(brief(ours), " differs from ", file, ", whose weights were trained with ",
-                       brief(theirs.value)));
-  if (theirs.training) return;
-  const std::string leave = cat("leave ", theirs.path, " out, or set it to ", brief(theirs.value));
-  report
-      .error("init-from", theirs.path, ours.loc(),
-             cat(brief(ours), " differs from ", file,
-                 theirs.theirs.empty() ? std::string(", whose model_type means ")
-                 : theirs.omitted      ? cat(", which omits ", theirs.theirs,
-                                             ", so its default in transformers applies: ")
-                                       : cat(", where ", theirs.theirs, " is "),
-                 brief(theirs.value)))
-      .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
-                         "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
-                   : leave);
-}
-
-// Applies the settings of the model of model.init_from to settings that the recipe does not set. A
-// different value in the recipe is an error, except for settings that only training uses. A feature
-// that the model plugin does not support is an error, or a warning if only training uses it.
-void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
-                           const PluginHost& plugins, Recipe& recipe) {
-  const Node* from = recipe.config.root().find("model.init_from");
-  const Node* type = recipe.config.root().find("model.type");
-  if (!from || from->as_text().empty() || !type) return warn_of_unused_ignore(recipe, "is not set");
-  fs::path folder = recipe.resolve(from->as_text());
-  Report differing;
-  try {
-    const SourcePtr file = description_of_weights(recipe, folder);
-    const std::string& name = file->name();
-    const HfFolderConfig config =
-        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
-                             : read_folder(recipe, catalog, plugins, *file);
-    note_absent_keys(recipe, config, *file, differing);
-    for (const auto& refusal : config.refused)
-      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
-          .fix(refusal.fix);
-    if (!config.dropouts.empty())
-      differing.warning("hf-dropout", "model.init_from", from->loc(),
-                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
-                            type->as_text(), " does not support: training continues without"));
-    for (const HfSetting& setting : config.settings) {
-      const Node* ours = recipe.config.root().find(setting.path);
-      if (ours && !is_set(*ours))
-        request.overrides.push_back(
-            {.text = cat("++", setting.path, "=", override_value_text(setting.value)),
-             .written = Location{file, 0, 0},
-             .given = false});
-      else if (ours)
-        judge_setting(setting, *ours, name, differing);
-    }
-    // The plugin's defaults are these values, so there is nothing to set.
-    for (const HfSetting& setting : config.implied)
-      if (const Node* ours = recipe.config.root().find(setting.path); ours && is_set(*ours))
-        judge_setting(setting, *ours, name, differing, true);
-  } catch (const Error&) {
-    if (recipe.report.ok()) throw;
-    return;  // the recipe's own faults are reported first
-  }
-  load_config(request, catalog, plugins, recipe);
-  recipe.report.add(std::move(differing));
-  if (is_saved_run(folder)) warn_of_unused_ignore(recipe, "is a run of mtrain");
 }
 
 /// An integer setting of the recipe; 1 if it is invalid.
@@ -454,7 +257,9 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   if (!recipe.config.root().is_map()) return recipe;
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   if (has_home_paths(recipe)) return recipe;  // before files are read
-  apply_weight_settings(request, catalog, plugins, recipe);
+  apply_weight_settings(request, catalog, plugins, recipe, [&](const ConfigRequest& with_weights) {
+    load_config(with_weights, catalog, plugins, recipe);
+  });
   read_settings(recipe.config, recipe.settings);
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
   check_length(recipe);

@@ -19,13 +19,15 @@ constexpr int64_t kPiece = 1 << 20;  // elements of two tensors that are compare
 
 class Importer {
  public:
-  Importer(const HfDir& source, const HfFamily& family, const HfModel& model, ParamList& parameters)
+  Importer(const HfDir& source, const HfFamily& family, const HfModel& model, ParamList& parameters,
+           const HfImportOptions& options)
       : source_(source),
         family_(family),
         model_(model),
         parameters_(parameters),
+        options_(options),
         heads_(model.heads()),
-        entries_(hf_tensors(family, model)),
+        entries_(entries(family, model, options)),
         pairs_(hf_copies(family, model)) {}
 
   /// Reports everything in which the folder's tensors differ from the parameters. Reads no values.
@@ -37,7 +39,7 @@ class Importer {
     }
     for (const auto& [copy, original] : pairs_) match_copy(copy, original);
     for (const auto& p : parameters_.all())
-      if (!placed.contains(p.name))
+      if (!placed.contains(p.name) && !starts_random(p))
         fault(cat(p.name, " ", p.global, " is in no tensor of the family ", family_.model_type));
     size_t unbuilt = 0;
     for (const auto* t : source_.tensors()) {
@@ -67,10 +69,13 @@ class Importer {
   /// Fills the parameters. REQUIRES: match() reported nothing.
   void fill() const {
     for (auto& p : parameters_.all())
-      if (auto sources = sources_.find(p.name); sources != sources_.end()) fill(p, sources->second);
+      if (auto sources = sources_.find(p.name); sources != sources_.end())
+        fill(p, sources->second);
+      else if (starts_random(p))
+        fill_router(p);
     for (StateBuffer& buffer : parameters_.buffers())
       if (auto sources = sources_.find(buffer.name); sources != sources_.end())
-        buffer.values = whole_values(static_cast<int64_t>(buffer.values.size()), sources->second);
+        buffer.values = whole_values({static_cast<int64_t>(buffer.values.size())}, sources->second);
     for (const Copy& copy : copies_) require_equal(copy);
   }
 
@@ -79,8 +84,26 @@ class Importer {
   struct Source {
     const TensorInfo* tensor;
     HfPlacement placement;
-    size_t index;  // of the parameter in the placement
+    size_t index;     // of the parameter in the placement
+    bool vocabulary;  // a row for each token
   };
+
+  static std::vector<HfTensor> entries(const HfFamily& family, const HfModel& model,
+                                       const HfImportOptions& options) {
+    std::vector<HfTensor> out = hf_tensors(family, model);
+    if (options.upcycling)
+      for (HfTensor& tensor : out)
+        for (std::string& name : tensor.parameters) name = upcycled_name(model, name);
+    return out;
+  }
+
+  /// The router of experts that are made of a dense MLP.
+  bool starts_random(const Parameter& p) const {
+    return options_.upcycling && p.name.find(".mlp.router.") != std::string::npos;
+  }
+  bool is_upcycled(const std::string& parameter) const {
+    return options_.upcycling && mtrain::is_upcycled(parameter);
+  }
 
   void fault(std::string text) { faults_.push_back(std::move(text)); }
   /// The tensor by its name, by its name without the family's prefix ("model.", "transformer."), or
@@ -150,9 +173,10 @@ class Importer {
                 "an earlier checkpoint");
   }
 
-  /// Of a parameter or a buffer of this rank.
+  /// Of a parameter or a buffer of this rank, in the folder's model.
   std::optional<Shape> shape_of(const std::string& name) const {
-    if (const Parameter* p = parameters_.find(name)) return p->global;
+    if (const Parameter* p = parameters_.find(name))
+      return is_upcycled(name) ? dense_shape(*options_.upcycling, name, p->global) : p->global;
     for (const StateBuffer& buffer : parameters_.buffers())
       if (buffer.name == name) return Shape{static_cast<int64_t>(buffer.values.size())};
     return std::nullopt;
@@ -166,6 +190,8 @@ class Importer {
       if (const auto shape = shape_of(name)) {
         shapes.push_back(*shape);
         ours += cat(ours.empty() ? "" : ", ", name, " ", *shape);
+        if (entry.rule->vocabulary && options_.folder_vocab && shape->rank() > 0)
+          shapes.back()[0] = *options_.folder_vocab;
       }
     if (t) used_.insert(t->name);
     if (shapes.size() < entry.parameters.size()) return;  // belongs to another pipeline stage
@@ -173,9 +199,13 @@ class Importer {
     if (!t->dtype || !is_floating(*t->dtype))
       return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
     HfPlacement placement = hf_placement(entry, heads_, shapes);
+    const bool resized = entry.rule->vocabulary && options_.folder_vocab;
+    if (t->shape != placement.shape && (resized || is_upcycled(entry.parameters[0])))
+      return fault(cat("tensor ", t->name, " is ", t->shape, ", and config.json says ",
+                       placement.shape, " (for ", ours, ")"));
     if (t->shape != placement.shape) return mismatch(*t, placement, ours);
     for (size_t i = 0; i < entry.parameters.size(); ++i)
-      sources_[entry.parameters[i]].push_back({t, placement, i});
+      sources_[entry.parameters[i]].push_back({t, placement, i, entry.rule->vocabulary});
   }
 
   /// A tensor with more rows than the model reads belongs to another model: queries, keys or values
@@ -193,26 +223,58 @@ class Importer {
   }
 
   /// The whole parameter or buffer; this rank may hold only a shard of it.
-  std::vector<float> whole_values(int64_t count, const std::vector<Source>& sources) const {
-    std::vector<float> values(static_cast<size_t>(count));
+  std::vector<float> whole_values(const Shape& shape, const std::vector<Source>& sources) const {
+    const auto count = static_cast<size_t>(shape.numel());
+    std::vector<float> values(count);
     for (const Source& source : sources) {
       const std::vector<float> floats =
           source_.floats(*source.tensor, 0, source.tensor->shape.numel());
       require_finite(*source.tensor, floats);
-      copy(floats, source, values);
+      if (source.vocabulary && options_.folder_vocab) {
+        values.resize(std::max(count, floats.size()));
+        copy(floats, source, values);
+        values.resize(count);
+        fill_added_rows(values, *options_.folder_vocab, source.placement.width);
+      } else {
+        copy(floats, source, values);
+      }
     }
     return values;
   }
 
+  /// Rows from `known` on get the mean of those before them.
+  static void fill_added_rows(std::vector<float>& values, int64_t known, int64_t width) {
+    const auto begin = static_cast<size_t>(known * width), columns = static_cast<size_t>(width);
+    if (begin >= values.size()) return;
+    std::vector<double> sums(columns);
+    for (size_t row = 0; row < begin; row += columns)
+      for (size_t c = 0; c < columns; ++c) sums[c] += double{values[row + c]};
+    for (size_t at = begin; at < values.size(); ++at)
+      values[at] = static_cast<float>(sums[at % columns] / static_cast<double>(known));
+  }
+
   void fill(Parameter& p, const std::vector<Source>& sources) const {
-    const std::vector<float> values = whole_values(p.global.numel(), sources);
-    ExecutionContext& ctx = p.master.context();
+    std::vector<float> values = whole_values(*shape_of(p.name), sources);
+    if (is_upcycled(p.name)) values = upcycled(*options_.upcycling, p.name, p.global, values);
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
       for_each_run(box.global, p.global, box.local, p.local,
                    [&](int64_t global, int64_t local, int64_t count) {
                      std::copy_n(values.data() + global, count, own.data() + local);
                    });
+    put(p, own);
+  }
+
+  void fill_router(Parameter& p) const {
+    MT_CHECK(p.shards.empty(), p.name);
+    std::vector<float> values(static_cast<size_t>(p.numel()));
+    p.init_values(p.master.context().seed(), 0, values);
+    share_rows(*options_.upcycling, values);
+    put(p, values);
+  }
+
+  static void put(Parameter& p, const std::vector<float>& own) {
+    ExecutionContext& ctx = p.master.context();
     ctx.upload(p.master, own.data());
     if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
   }
@@ -238,6 +300,7 @@ class Importer {
   const HfFamily& family_;
   const HfModel& model_;
   ParamList& parameters_;
+  const HfImportOptions& options_;
   const HeadLayout heads_;
   const std::vector<HfTensor> entries_;
   const std::vector<std::pair<std::string, std::string>> pairs_;  // copy and original
@@ -250,13 +313,13 @@ class Importer {
 }  // namespace
 
 void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
-                    ParamList& parameters) {
-  Importer(source, family, model, parameters).match();
+                    ParamList& parameters, const HfImportOptions& options) {
+  Importer(source, family, model, parameters, options).match();
 }
 
 void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
-                       ParamList& parameters) {
-  Importer importer(source, family, model, parameters);
+                       ParamList& parameters, const HfImportOptions& options) {
+  Importer importer(source, family, model, parameters, options);
   importer.match();
   importer.fill();
 }

@@ -1,13 +1,30 @@
 // Imports weights from a Hugging Face folder by the table of its family (recipe/hf_tensors.h);
 // hf_config.h reads config.json. Stateless functions; for the rank's thread.
 #pragma once
+#include <cstdint>
+#include <optional>
+
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/nn/parameter.h"
 #include "mtrain/recipe/hf_tensors.h"
+#include "mtrain/recipe/upcycle.h"
 
 namespace mtrain {
 
 class HfDir;
+
+/// How the folder's model may differ from the parameters.
+struct HfImportOptions {
+  /// Rows of the folder's tables of tokens, where the model's may have more or fewer
+  /// (model.init_vocab=resize): tensors of the family with `rows: vocabulary`. Of more rows, the
+  /// first ones are taken; added rows, padding included, get the mean of the folder's rows, which
+  /// is summed in double in their order, so that it does not depend on the layout. Nothing: the
+  /// rows must be the model's.
+  std::optional<int64_t> folder_vocab = {};
+  /// The folder has a dense model, of whose MLPs the experts are made (model.init_upcycle). Routers
+  /// start from random values. Then `family` is the dense model's.
+  std::optional<Upcycling> upcycling = {};
+};
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come
 /// in one Error(checkpoint) with both names and shapes. Reads no values. Tensors of parameters that
@@ -15,7 +32,7 @@ class HfDir;
 /// part. So do tensors that the family lists as unused, and what some exports add to the weights:
 /// buffers, such as .rotary_emb.inv_freq, and the second copy of a tied head.
 MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const HfModel& model,
-                           ParamList& parameters);
+                           ParamList& parameters, const HfImportOptions& options = {});
 
 /// Fills masters and values of `parameters` and its buffers from the folder; quantized tensors are
 /// dequantized (checkpoint/hf_weights.h). Throws what
@@ -23,6 +40,6 @@ MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const Hf
 /// finite, or one that has to repeat another one, such as lm_head.weight of a tied head, and
 /// differs from it.
 MT_API void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
-                              ParamList& parameters);
+                              ParamList& parameters, const HfImportOptions& options = {});
 
 }  // namespace mtrain

@@ -79,11 +79,19 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     const std::string& type = recipe.settings.model.type;
     const std::string config = source.config_text(),
                       file = (source.path() / "config.json").string();
-    const HfFamily& family = hf_family_of(config, file, families, type);
     const HfModel settings(recipe.config.root().at("model"),
                            plugins.load(Model::kKind, type).schema);
-    if (planned) require_hf_fit(source, family, settings, planned->parameters);
-    return import_hf_weights(source, family, settings, parameters);
+    HfImportOptions how;
+    std::string reader = type;  // the plugin whose models the folder's are
+    if (recipe.settings.model.init_upcycle) {
+      const SchemaCatalog catalog = schema_catalog(plugins);
+      reader = hf_model_plugin(config, file, families, model_schemas(catalog));
+      how.upcycling = upcycling_of(settings, recipe.folder_ffn);
+    }
+    const HfFamily& family = hf_family_of(config, file, families, reader);
+    if (recipe.settings.model.resizes_vocabulary()) how.folder_vocab = recipe.folder_vocab;
+    if (planned) require_hf_fit(source, family, settings, planned->parameters, how);
+    return import_hf_weights(source, family, settings, parameters, how);
   }
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);

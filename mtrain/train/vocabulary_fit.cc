@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/checked.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
@@ -17,6 +18,16 @@ namespace {
 /// for 50295).
 int64_t most_padding(int64_t ids) { return std::max<int64_t>(128, ids / 32); }
 
+/// Before the number of ids.
+const char* what_to_do_with_ids(const ModelSection& model) {
+  if (model.init_from.empty())
+    return "choose the tokenizer that the model was trained with; for a model that starts from "
+           "random values, set model.vocab_size=0 or at least ";
+  if (model.resizes_vocabulary()) return "leave model.vocab_size out, or set it to at least ";
+  return "choose the tokenizer that the model was trained with; to train a Hugging Face folder "
+         "with further tokens: model.init_vocab=resize, and model.vocab_size left out or at least ";
+}
+
 }  // namespace
 
 int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer) {
@@ -27,9 +38,7 @@ int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer) {
                   cat("model.vocab_size (", model.vocab_size,
                       ") is smaller than the vocabulary of tokenizer '", settings.tokenizer.type,
                       "' (", ids, ")"),
-                  cat("choose the tokenizer that the model was trained with; for a model that "
-                      "starts from random values, set model.vocab_size=0 or at least ",
-                      ids));
+                  cat(what_to_do_with_ids(model), ids));
     return model.vocab_size;
   }
   const Checked<int64_t> multiple = model.vocab_multiple;
@@ -57,6 +66,25 @@ void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
            " rows belong to no token, which is more than padding explains\n  help: choose the "
            "tokenizer that the model was trained with; for a model that starts from random values, "
            "set model.vocab_size=0");
+}
+
+std::string resize_words(const Recipe& recipe, int64_t rows) {
+  const ModelSection& model = recipe.settings.model;
+  if (!model.resizes_vocabulary() || recipe.folder_vocab == 0) return "";
+  const int64_t theirs = recipe.folder_vocab;
+  const std::string folder = printable(recipe.resolve(model.init_from).string());
+  if (rows == theirs)
+    return cat("model.init_vocab=resize changes nothing: the model has ", rows, " rows, as ",
+               folder);
+  if (rows < theirs)
+    return cat("model.init_vocab=resize drops the last ", theirs - rows, " of ", theirs,
+               " rows of ", folder);
+  return cat("model.init_vocab=resize adds ", counted(rows - theirs, "row"), " to the ", theirs,
+             " of ", folder, ": the mean of these");
+}
+
+void log_resize(const Recipe& recipe, int64_t rows) {
+  if (const std::string words = resize_words(recipe, rows); !words.empty()) log_info(words);
 }
 
 void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {

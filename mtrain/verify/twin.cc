@@ -189,8 +189,8 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   model.set("recompute_layers", 1);
   if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
   shrink_experts(sizes, moe, ranks, heads * dim);
-  for (const char* of_its_own :
-       {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
+  for (const char* of_its_own : {"recompute", "recompute_method", "recompute_modules",
+                                 "recompute_distribute", "init_from", "init_vocab", "init_upcycle"})
     tree.erase(cat("model.", of_its_own));
   drop_unused(tree);
 }

@@ -11,6 +11,8 @@ namespace {
 constexpr RuleCase kUnused[] = {
     {"vocab-multiple-unused", "llama", "model.vocab_size=300 model.vocab_multiple=8",
      "model.vocab_multiple=8"},
+    {"init-vocab-unused", "llama", "model.init_vocab=resize", "model.init_vocab=exact"},
+    {"init-upcycle-unused", "moe", "model.init_upcycle=true", "model.init_upcycle=false"},
     {"recompute-modules-unused", "llama", "model.recompute_modules=[mlp]",
      "model.recompute_modules=[mlp] model.recompute=selective"},
     {"recompute-modules-unused", "llama", "model.recompute_modules=[mlp] model.recompute=full",

@@ -11,6 +11,7 @@
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/train/memory_plan.h"
+#include "mtrain/train/vocabulary_fit.h"
 #include "recipe_words.h"
 #include "show_schedule.h"
 #include "sweeping.h"
@@ -57,6 +58,15 @@ std::string ranks_line(const Recipe& recipe) {
                                      : cat(": start them with `mtrain --nproc ", recipe.ranks,
                                            " …`, or set dist.nproc=", recipe.ranks),
              '\n');
+}
+
+/// What model.init_vocab=resize does, as far as the recipe says it; --data says the rest.
+std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
+  const ModelSection& model = recipe.settings.model;
+  if (options.data || !model.resizes_vocabulary() || recipe.folder_vocab == 0) return "";
+  if (model.vocab_size > 0) return cat("  ", resize_words(recipe, model.vocab_size), '\n');
+  return cat("  model.init_vocab=resize: the rows are those of the tokenizer, and the folder has ",
+             recipe.folder_vocab, "; --data says how many are added or dropped\n");
 }
 
 /// How long the run is: "100 steps of 4 x 256 tokens = 102k tokens".
@@ -122,8 +132,9 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << "  " << length_words(recipe) << ", "
             << (s.batches().stages().size() > 1 ? "at most " : "")
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
-            << ranks_line(recipe) << step_lines(recipe, options, built) << data.text
-            << "  run folder " << recipe.run_directory().string() << '\n';
+            << ranks_line(recipe) << resize_line(recipe, options)
+            << step_lines(recipe, options, built) << data.text << "  run folder "
+            << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory "
               << (plan->ranks_here > 1 ? cat(plan->ranks_here, " ranks, each ") : std::string())

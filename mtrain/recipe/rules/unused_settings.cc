@@ -46,6 +46,10 @@ constexpr Rule kRules[] = {
     // model
     row("vocab-multiple-unused", "model.vocab_multiple", "model.vocab_size == 0",
         {"a given vocab_size is not rounded", "model.vocab_size=0"}),
+    row("init-vocab-unused", "model.init_vocab", "model.init_from != ''",
+        {"random start values have any number of rows"}),
+    row("init-upcycle-unused", "model.init_upcycle", "model.init_from != ''",
+        {"it takes the experts' start values from a dense model"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),
     row("norm-bias-unused", "model.norm_bias", "model.norm == 'layer' and model.norm_weight",

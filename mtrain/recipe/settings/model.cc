@@ -74,6 +74,18 @@ void ModelSection::bind(Fields& f) {
     "which all models of the folder's family compute")
       .example("[sliding_window]")
       .resume(start);
+  f("init_vocab", init_vocab,
+    "rows of the table of tokens that the folder of init_from does not have, or has in excess; "
+    "exact: refuse them, resize: added rows get the mean of the folder's rows, and of more rows "
+    "the first ones are taken. With resize, vocab_size is the recipe's own")
+      .one_of({"exact", "resize"})
+      .resume(start);
+  f("init_upcycle", init_upcycle,
+    "the folder of init_from has a dense model, and this one has experts: each starts as a copy of "
+    "the block's MLP, or, if experts have 1/g of its width, as one of its g parts; the router starts "
+    "from random values")
+      .resume(start)
+      .renamed_from({"moe_use_upcycling"});
   bind_recompute(*this, f);
 }
 

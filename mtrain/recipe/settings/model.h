@@ -10,13 +10,15 @@
 namespace mtrain {
 
 struct ModelSection {
-  std::string type, init_from;
+  std::string type, init_from, init_vocab = "exact";
   std::vector<std::string> init_ignore;
+  bool init_upcycle = false;
   int64_t seq_length = 1024, vocab_size = 0, vocab_multiple = 64;
   std::string recompute = "none", recompute_method = "uniform";
   int64_t recompute_layers = 1;
   std::vector<std::string> recompute_modules = {"core_attn"};
   bool recompute_distribute = false;
+  bool resizes_vocabulary() const { return init_vocab == "resize"; }
   void bind(Fields& f);
 };
 

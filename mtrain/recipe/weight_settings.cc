@@ -1,0 +1,311 @@
+#include "mtrain/recipe/weight_settings.h"
+
+#include "mtrain/base/error.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/upcycle.h"
+#include "mtrain/record/saved_config.h"
+#include "mtrain/record/saved_step.h"
+
+namespace mtrain {
+namespace {
+
+bool same_number(const Node& a, const Node& b) {
+  auto numeric = [](const Node& n) { return n.is(NodeKind::integer) || n.is(NodeKind::number); };
+  return numeric(a) && numeric(b) && a.as_double() == b.as_double();
+}
+
+constexpr const char* kUpcycle = "model.init_upcycle";
+
+bool upcycles(const Node& root) {
+  const Node* set = root.find(kUpcycle);
+  return set && set->is(NodeKind::boolean) && set->as_bool();
+}
+
+/// The model plugin of the folder's dense model, from which one of the plugin `experts` starts.
+std::string dense_plugin(const HfFamilies& families, const SchemaCatalog& catalog,
+                         const std::string& experts, const Source& file) {
+  const PluginSchema schemas = model_schemas(catalog);
+  const std::string dense = hf_model_plugin(file.text(), file.name(), families, schemas);
+  const Schema *theirs = schemas(dense), *ours = schemas(experts);
+  const std::string why = theirs && ours ? not_upcyclable(*theirs, *ours) : "";
+  MT_USER_CHECK(why.empty(), ErrorClass::config,
+                cat(kUpcycle, "=true, but ", file.name(), " is of no model to start from: ", why),
+                "take a folder of llama, mistral, qwen2, qwen3 or another dense decoder, and "
+                "model.type=moe; or leave model.init_upcycle out");
+  return dense;
+}
+
+/// Reads config.json of model.init_from for the recipe's model.
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog,
+                           const PluginHost& plugins, const Source& file) {
+  const Node& root = recipe.config.root();
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  HfTarget target{.families = families,
+                  .plugin = root.find("model.type")->as_text(),
+                  .schemas = {catalog.section("model")},
+                  .schema_of = model_schemas(catalog)};
+  if (upcycles(root)) target.plugin = dense_plugin(families, catalog, target.plugin, file);
+  if (const Schema* model = catalog.component("model", target.plugin))
+    target.schemas.push_back(model);
+  const Node* length = root.find("model.seq_length");
+  if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
+  if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
+    for (const Node& key : ignored->items())
+      if (key.is_scalar()) target.ignored.push_back(key.as_text());
+  return read_hf_config(file.text(), file.name(), target);
+}
+
+/// The location of a key such as "rope_scaling.factor" in config.json; the whole file if the key is
+/// absent.
+Location place_of_key(const SourcePtr& file, const std::string& key) {
+  const std::string& text = file->text();
+  size_t at = 0;
+  for (const std::string& part : split(key, '.')) {
+    const std::string quoted = cat('"', part, '"');
+    for (;; ++at) {
+      at = text.find(quoted, at);
+      if (at == std::string::npos) return {file, 0, 0};
+      const size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
+      if (next != std::string::npos && text[next] == ':') break;
+    }
+  }
+  return locate(file, at);
+}
+
+/// The model settings of a saved run, for the recipe's model. Settings that affect neither shapes
+/// nor the meaning of weights are marked, since the recipe may change them.
+std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog,
+                                       const Source& saved) {
+  const Node theirs = parse_yaml(saved.text(), saved.name());
+  const Node& ours = recipe.config.root();
+  std::vector<HfSetting> out;
+  auto add = [&](const std::string& path, bool may_differ) {
+    const Node *there = theirs.find(path), *here = ours.find(path);
+    if (!there || !here || brief(*there) == brief(*here)) return;
+    const bool computed =
+        brief(*there) == "0" ||
+        brief(*here) == "0";  // such as kv_heads: 0 stands for a value that may be equal
+    out.push_back({.path = path,
+                   .theirs = path,
+                   .value = *there,
+                   .training = may_differ || computed,
+                   .warns = may_differ && !computed});
+  };
+  constexpr const char* kType = "model.type";
+  add(kType, false);
+  if (!out.empty()) return out;
+  for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
+    for (const FieldSpec& spec : owner->fields) {
+      const bool fixed = spec.resume == ResumeClass::impossible;
+      if (fixed ||
+          (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result))
+        add("model." + spec.path, !fixed);
+    }
+  return out;
+}
+
+/// The file that describes the model of the weights of model.init_from.
+SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
+  return with_path_origins(recipe.inputs, [&] {
+    if (is_saved_run(folder))
+      return std::make_shared<const Source>(SourceKind::file, folder.string(),
+                                            read_saved_config(folder).resolved);
+    const HfDir weights(folder);  // or one file of it
+    return std::make_shared<const Source>(SourceKind::file,
+                                          (plain_path(weights.path()) / "config.json").string(),
+                                          weights.config_text());
+  });
+}
+
+constexpr const char* kInitIgnore = "model.init_ignore";
+
+/// Warns of model.init_ignore where no config.json is read. `why`: what model.init_from is.
+void warn_of_unused_ignore(Recipe& recipe, const char* why) {
+  const Node* ignored = recipe.config.root().find(kInitIgnore);
+  if (ignored && ignored->is_list() && ignored->size() > 0)
+    recipe.report.warning("init-ignore", kInitIgnore, ignored->loc(),
+                          cat("it has no effect: it names keys of config.json of a Hugging Face "
+                              "folder, and model.init_from ",
+                              why));
+}
+
+/// Warns of keys in model.init_ignore that config.json does not have.
+void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const Source& file,
+                      Report& report) {
+  if (config.absent.empty()) return;
+  report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
+                 cat(file.name(), " does not have ", printable(join(config.absent, ", "), 200),
+                     ", so ignoring it has no effect"));
+}
+
+bool is_set(const Node& setting) {
+  return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
+}
+
+bool same_setting(const Node& a, const Node& b) {
+  return brief(a) == brief(b) || (a.is_scalar() && same_number(a, b));
+}
+
+/// Whether one list of blocks is the other one, repeated; the last repetition may be incomplete.
+bool same_pattern(const Node& a, const Node& b) {
+  if (!a.is_list() || !b.is_list() || a.size() == 0 || b.size() == 0) return false;
+  const Node &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
+  for (size_t i = 0; i < longer.size(); ++i)
+    if (!same_setting(longer.items()[i], shorter.items()[i % shorter.size()])) return false;
+  return true;
+}
+
+constexpr const char* kVocabSize = "model.vocab_size";
+constexpr const char* kFfn = "model.ffn_hidden_size";
+
+bool resizes_vocabulary(const Node& root) {
+  const Node* how = root.find("model.init_vocab");
+  return how && how->is_scalar() && how->as_text() == "resize";
+}
+
+/// Weights of a run are taken as they are.
+void refuse_changed_run(Recipe& recipe) {
+  const Node& root = recipe.config.root();
+  auto refuse = [&](const char* id, const char* setting) {
+    recipe.report
+        .error(id, setting, root.at(setting).loc(),
+               cat(brief(root.at(setting)),
+                   " is for weights of a Hugging Face folder, and model.init_from is a run of "
+                   "mtrain"))
+        .fix("export the run (mtrain export RUN DIR) and set model.init_from=DIR");
+  };
+  if (resizes_vocabulary(root)) refuse("init-vocab", "model.init_vocab");
+  if (upcycles(root)) refuse("init-upcycle", kUpcycle);
+}
+
+/// Reports settings with which the model cannot start from a dense one.
+void check_upcycling(Recipe& recipe, const SchemaCatalog& catalog) {
+  const Node& root = recipe.config.root();
+  if (!recipe.report.ok() || !upcycles(root)) return;
+  const Schema* schema = catalog.component("model", root.at("model.type").as_text());
+  if (!schema) return;
+  for (const UpcycleFault& fault :
+       upcycle_faults(HfModel(root.at("model"), *schema), recipe.folder_ffn)) {
+    const std::string path = cat("model.", fault.setting);
+    const Node* set = root.find(path);
+    recipe.report
+        .error("init-upcycle", path, set ? set->loc() : root.at(kUpcycle).loc(),
+               cat(fault.what, " (", kUpcycle, "=true)"))
+        .fix(fault.fix);
+  }
+}
+
+/// A folder that is read although it is of no known family may lack the key.
+void require_known_rows(Recipe& recipe) {
+  const Node& root = recipe.config.root();
+  if (!recipe.report.ok() || !resizes_vocabulary(root) || recipe.folder_vocab > 0) return;
+  recipe.report
+      .error("init-vocab", "model.init_vocab", root.at("model.init_vocab").loc(),
+             "config.json of the folder of model.init_from does not say how many rows its table of "
+             "tokens has")
+      .fix("leave model.init_vocab out, and set model.vocab_size to the number of rows");
+}
+
+/// Notes the folder's sizes that the model may change, and says whether it does.
+bool is_recipes_own(Recipe& recipe, const HfSetting& theirs) {
+  const Node& root = recipe.config.root();
+  const int64_t value = theirs.value.is(NodeKind::integer) ? theirs.value.as_int() : 0;
+  if (theirs.path == kVocabSize) {
+    recipe.folder_vocab = value;
+    return resizes_vocabulary(root);
+  }
+  if (theirs.path != kFfn) return false;
+  recipe.folder_ffn = value;
+  // Where all blocks have experts, it is the width of an expert: that of a part of the MLP.
+  auto is = [&](const char* path, int64_t wanted) {
+    const Node* node = root.find(path);
+    return node && node->is(NodeKind::integer) && node->as_int() == wanted;
+  };
+  return upcycles(root) && is_set(root.at(kFfn)) && is("model.moe.first_dense_layers", 0) &&
+         is("model.moe.layer_freq", 1);
+}
+
+/// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
+/// so. `implied`: HfFolderConfig::implied.
+void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
+                   Report& report, bool implied = false) {
+  if (same_setting(ours, theirs.value)) return;
+  if (!theirs.same_as.is_null() && same_setting(ours, theirs.same_as)) return;
+  if (theirs.repeats && same_pattern(ours, theirs.value)) return;
+  if (theirs.warns)
+    report.warning("init-from", theirs.path, ours.loc(),
+                   cat(brief(ours), " differs from ", file, ", whose weights were trained with ",
+                       brief(theirs.value)));
+  if (theirs.training) return;
+  std::string leave = cat("leave ", theirs.path, " out, or set it to ", brief(theirs.value));
+  if (theirs.path == kVocabSize && !theirs.theirs.empty() && theirs.theirs != kVocabSize)
+    leave += "; to add rows, or to drop the last ones: model.init_vocab=resize";
+  report
+      .error("init-from", theirs.path, ours.loc(),
+             cat(brief(ours), " differs from ", file,
+                 theirs.theirs.empty() ? std::string(", whose model_type means ")
+                 : theirs.omitted      ? cat(", which omits ", theirs.theirs,
+                                             ", so its default in transformers applies: ")
+                                       : cat(", where ", theirs.theirs, " is "),
+                 brief(theirs.value)))
+      .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
+                         "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
+                   : leave);
+}
+
+}  // namespace
+
+void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
+                           const PluginHost& plugins, Recipe& recipe,
+                           const std::function<void(const ConfigRequest&)>& load) {
+  const Node* from = recipe.config.root().find("model.init_from");
+  const Node* type = recipe.config.root().find("model.type");
+  if (!from || from->as_text().empty() || !type) return warn_of_unused_ignore(recipe, "is not set");
+  fs::path folder = recipe.resolve(from->as_text());
+  Report differing;
+  try {
+    const SourcePtr file = description_of_weights(recipe, folder);
+    const std::string& name = file->name();
+    const HfFolderConfig config =
+        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
+                             : read_folder(recipe, catalog, plugins, *file);
+    note_absent_keys(recipe, config, *file, differing);
+    for (const auto& refusal : config.refused)
+      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
+          .fix(refusal.fix);
+    if (!config.dropouts.empty())
+      differing.warning("hf-dropout", "model.init_from", from->loc(),
+                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
+                            type->as_text(), " does not support: training continues without"));
+    for (const HfSetting& setting : config.settings) {
+      const Node* ours = recipe.config.root().find(setting.path);
+      if (!is_saved_run(folder) && is_recipes_own(recipe, setting)) continue;
+      if (ours && !is_set(*ours))
+        request.overrides.push_back(
+            {.text = cat("++", setting.path, "=", override_value_text(setting.value)),
+             .written = Location{file, 0, 0},
+             .given = false});
+      else if (ours)
+        judge_setting(setting, *ours, name, differing);
+    }
+    // The plugin's defaults are these values, so there is nothing to set.
+    for (const HfSetting& setting : config.implied)
+      if (const Node* ours = recipe.config.root().find(setting.path); ours && is_set(*ours))
+        judge_setting(setting, *ours, name, differing, true);
+  } catch (const Error&) {
+    if (recipe.report.ok()) throw;
+    return;  // the recipe's own faults are reported first
+  }
+  load(request);
+  recipe.report.add(std::move(differing));
+  if (!is_saved_run(folder)) {
+    require_known_rows(recipe);
+    return check_upcycling(recipe, catalog);
+  }
+  warn_of_unused_ignore(recipe, "is a run of mtrain");
+  refuse_changed_run(recipe);
+}
+
+}  // namespace mtrain
