@@ -82,7 +82,8 @@ void ModelSection::bind(Fields& f) {
       .resume(start);
   f("init_upcycle", init_upcycle,
     "the folder of init_from has a dense model, and this one has experts: each starts as a copy of "
-    "the block's MLP, or, if experts have 1/g of its width, as one of its g parts; the router starts "
+    "the block's MLP, or, if experts have 1/g of its width, as one of its g parts; the router "
+    "starts "
     "from random values")
       .resume(start)
       .renamed_from({"moe_use_upcycling"});
