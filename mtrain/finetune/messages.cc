@@ -88,7 +88,7 @@ const std::vector<std::string>& template_roles() {
 
 bool take_excluded(Json& message) {
   bool excluded = false;
-  for (const char* key : {"weight", "train", "loss_weight"}) {
+  for (const char* key : {"weight", "train", "loss_weight", "loss"}) {
     auto given = message.find(key);
     if (given == message.end()) continue;
     const bool number = given->is_number() && (*given == 0 || *given == 1);

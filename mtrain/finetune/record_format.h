@@ -60,8 +60,8 @@ struct RecordFault {
 /// The names of roles that chat templates use: "system", "user", "assistant", "tool" and so on.
 MT_API const std::vector<std::string>& template_roles();
 
-/// Removes the fields that weight a message (weight, train, loss_weight); true when one of them
-/// excludes it from training. Throws RecordFault for other weights than 0 and 1.
+/// Removes the fields that weight a message (weight, train, loss_weight, loss); true when one of
+/// them excludes it from training. Throws RecordFault for other weights than 0 and 1.
 MT_API bool take_excluded(Json& message);
 
 class MT_API RecordReader {

@@ -197,8 +197,12 @@ void add_generate_command(CLI::App& app, Cli& cli) {
       "20 --seed 7\n"
       "  mtrain generate --from models/Llama-3.2-1B --prompt - < prompts.txt\n"
       "  mtrain generate --from runs/answers --chat");
-  command->callback([&cli, options, prompt] {
+  command->callback([&cli, options, prompt, command] {
     options->prompted = prompt->count() > 0;
+    if (options->sampling.temperature == 0)
+      for (const char* option : {"--top-k", "--top-p", "--seed"})
+        if (command->count(option) > 0)
+          log_warn(option, " has no effect: with --temperature 0 nothing is sampled");
     generate(cli, *options);
   });
 }
