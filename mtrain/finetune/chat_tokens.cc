@@ -1,5 +1,6 @@
 #include "mtrain/finetune/chat_tokens.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "mtrain/base/plugin_call.h"
@@ -17,6 +18,12 @@ void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::st
   add("pad_token", tokenizer.pad());
 }
 
+bool is_within(const chat::Stretch& token, const std::vector<chat::Stretch>& stretches) {
+  const size_t end = std::max(token.end, token.begin + 1);  // a token may stand for no text
+  return std::any_of(stretches.begin(), stretches.end(),
+                     [&](const chat::Stretch& s) { return token.begin < s.end && s.begin < end; });
+}
+
 ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
   const std::vector<SpecialToken> special = tokenizer.special_tokens();
@@ -26,7 +33,7 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
   for (const auto& piece : chat::split_special(text, texts)) {
     if (piece.special >= 0) {
       out.ids.push_back(special[static_cast<size_t>(piece.special)].id);
-      out.first_byte.push_back(piece.bytes.begin);
+      out.bytes.push_back({piece.bytes.begin, piece.bytes.end});
       continue;
     }
     spans.clear();
@@ -34,7 +41,8 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
         std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
     call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(part, {}, out.ids, &spans); });
     check_ids(tokenizer, out.ids);
-    for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
+    for (const auto& span : spans)
+      out.bytes.push_back({piece.bytes.begin + span.begin, piece.bytes.begin + span.end});
   }
   return out;
 }

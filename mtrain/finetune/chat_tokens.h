@@ -13,8 +13,12 @@ namespace mtrain::finetune {
 
 struct ChatTokens {
   std::vector<int32_t> ids;
-  std::vector<size_t> first_byte;  // of each id, in the text
+  std::vector<chat::Stretch> bytes;  // of each id, in the text; neighbors may share a character
 };
+
+/// Whether a token has a part in one of the stretches: a token that begins in a header and contains
+/// the first letters of an answer is trained on, as in transformers and TRL.
+MT_API bool is_within(const chat::Stretch& token, const std::vector<chat::Stretch>& stretches);
 
 /// Encodes a rendered conversation. Only text written by the template becomes special tokens
 /// (chat::split_special).

@@ -150,8 +150,13 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
   TokenizedExample out{std::move(tokens.ids), {}};
   out.trained.reserve(out.ids.size());
-  for (size_t byte : tokens.first_byte)
-    out.trained.push_back(trained[std::min(byte, trained.size() - 1)]);
+  // As is_within(), by the flags of all bytes.
+  for (const chat::Stretch& token : tokens.bytes) {
+    const size_t begin = std::min(token.begin, trained.size() - 1),
+                 end = std::clamp(token.end, begin + 1, trained.size());
+    const auto* flags = trained.data();
+    out.trained.push_back(std::find(flags + begin, flags + end, uint8_t{1}) != flags + end);
+  }
   return out;
 }
 

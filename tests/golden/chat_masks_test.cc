@@ -147,10 +147,8 @@ std::vector<std::string> trained_texts(const Row& row, const char* messages) {
   const testing::ByteTokenizer tokenizer(row.marks);
   const auto tokens = finetune::encode_chat(rendered.text, tokenizer);
   std::vector<bool> trained;
-  for (size_t byte : tokens.first_byte)
-    trained.push_back(
-        std::any_of(rendered.assistant.begin(), rendered.assistant.end(),
-                    [&](const chat::Stretch& s) { return byte >= s.begin && byte < s.end; }));
+  for (const chat::Stretch& token : tokens.bytes)
+    trained.push_back(finetune::is_within(token, rendered.assistant));
   return trained_runs(tokenizer, tokens.ids, trained);
 }
 

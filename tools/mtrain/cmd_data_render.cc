@@ -96,17 +96,12 @@ Line read_line(std::string_view text, const chat::TemplateFile& file, const Toke
   return line;
 }
 
-bool within(const std::vector<chat::Stretch>& stretches, size_t byte) {
-  for (const auto& s : stretches)
-    if (byte >= s.begin && byte < s.end) return true;
-  return false;
-}
-
 /// Ids, and for each whether it is trained on.
 void add_tokens(const chat::RenderedChat& chat, const Tokenizer& tokenizer, ordered_json& out) {
   finetune::ChatTokens tokens = finetune::encode_chat(chat.text, tokenizer);
   std::vector<int32_t> mask;
-  for (size_t byte : tokens.first_byte) mask.push_back(within(chat.assistant, byte) ? 1 : 0);
+  for (const chat::Stretch& token : tokens.bytes)
+    mask.push_back(finetune::is_within(token, chat.assistant) ? 1 : 0);
   out["ids"] = tokens.ids;
   out["mask"] = mask;
 }

@@ -131,12 +131,13 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   if (options.chat) return talk(source.run, *session, options);
   Generator generator(*session);
   warn_of_unread_prompts(options);
+  SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
     const std::vector<int32_t> given = session->tokenizer->encode(prompt);
     std::cout << prompt
-              << continuation(*session->tokenizer, given,
-                              generator.generate(given, options.sampling))
+              << continuation(*session->tokenizer, given, generator.generate(given, sampling))
               << '\n';
+    ++sampling.seed;  // equal lines get different continuations
   });
 }
 
@@ -185,7 +186,11 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "sample from the most likely tokens with this total probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", s.seed, "seed of sampling: the same seed gives the same text")
+  command
+      ->add_option("--seed", s.seed,
+                   "seed of sampling: the same seed gives the same text; each further line of "
+                   "--prompt - has the "
+                   "next seed")
       ->check(check_count)
       ->capture_default_str();
   command->add_option("overrides", options->overrides, "settings to change: key=value")

@@ -49,7 +49,7 @@ void Conversation::find_ends() {
     return std::any_of(special.begin(), special.end(), [&](const auto& t) { return t.id == id; });
   };
   for (size_t i = 0; i < tokens.ids.size(); ++i)
-    if (tokens.first_byte[i] >= at && is_special(tokens.ids[i])) {
+    if (tokens.bytes[i].begin >= at && is_special(tokens.ids[i])) {
       ends_.push_back(tokens.ids[i]);
       return;
     }

@@ -85,6 +85,53 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
         "aa>....");
 }
 
+namespace {
+
+/// Bytes, but a blank and the letter after it are one token, as in GPT-2.
+class BlankJoiner final : public Tokenizer {
+ public:
+  std::string name() const override { return "joiner"; }
+  int64_t vocab_size() const override { return 512; }
+  void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool joins = text[i] == ' ' && i + 1 < text.size();
+      if (joins) ++i;
+      ids.push_back(static_cast<unsigned char>(text[i]) + (joins ? 256 : 0));
+    }
+  }
+  std::string decode_bytes(std::span<const int32_t> ids) const override {
+    std::string out;
+    for (int32_t id : ids) {
+      if (id >= 256) out += ' ';
+      out += static_cast<char>(id % 256);
+    }
+    return out;
+  }
+  std::string identity() const override { return name(); }
+};
+
+}  // namespace
+
+TEST_CASE("a token that begins in a header and contains the first letter of an answer is trained") {
+  for (const char* source :
+       {"{% for m in messages %}{{ m.role[0] }}: {% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }};{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}",
+        "{% for m in messages %}{{ m.role[0] }}: {{ m.content }};{% endfor %}"
+        "{% if add_generation_prompt %}a: {% endif %}"}) {
+    ScratchFolder scratch;
+    put(scratch / "t.jinja", source);
+    const BlankJoiner tokenizer;
+    const ExampleEncoder encoder(tokenizer,
+                                 {.template_path = "t.jinja", .base_directory = scratch.path()});
+    const TokenizedExample out = encoder.encode(
+        chat_of(R"([{"role":"user","content":"hi"},{"role":"assistant","content":"yes"}])"));
+    std::string shown;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      shown += (out.trained[i] ? "[" : "|") + tokenizer.decode_bytes({&out.ids[i], 1});
+    CHECK(shown == "|u|:| h|i|;|a|:[ y[e[s[;");
+  }
+}
+
 TEST_CASE(
     "a call of a function that the template leaves out is refused, whatever else has its name") {
   const char* talk =
