@@ -189,8 +189,7 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   command
       ->add_option("--seed", s.seed,
                    "seed of sampling: the same seed gives the same text; each further line of "
-                   "--prompt - has the "
-                   "next seed")
+                   "--prompt - has the next seed")
       ->check(check_count)
       ->capture_default_str();
   command->add_option("overrides", options->overrides, "settings to change: key=value")
