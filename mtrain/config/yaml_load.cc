@@ -294,20 +294,13 @@ class YamlBuilder {
       entry.value = node(at, child, depth + 1);
       if (entry.value.is_null() && entry.value.text_.empty()) entry.value.where_ = entry.key_where;
       if (!usable) continue;
-      const NodeKind kind = resolve_scalar(entry.key);  // {split: 98,2,0} has three keys
-      if (entry.value.is_null() && entry.value.text_.empty() &&
-          (kind == NodeKind::integer || kind == NodeKind::number)) {
-        report_
-            .error("yaml-bare-number", child, entry.key_where,
-                   "this number is a key without a value: commas separate the keys of a map")
-            .fix("quote a value that contains commas, as in {split: '98,2,0'}");
-        continue;
-      }
       auto [known, fresh] = seen.emplace(entry.key, out.entries_.size());
       if (fresh) {
         out.entries_.push_back(std::move(entry));
         continue;
       }
+      // {split: 90,5,5} has a key 5 twice; it is reported once, as an unknown setting.
+      if (entry.value.is_null() && resolve_scalar(entry.key) == NodeKind::integer) continue;
       report_.error("yaml-duplicate-key", child, entry.key_where, "this key appears twice")
           .note("the first one is at " + out.entries_[known->second].key_where.text())
           .fix("keep one of the two");

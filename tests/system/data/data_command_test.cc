@@ -316,10 +316,10 @@ TEST_CASE("render names what a template or a conversation does not have") {
   CHECK(
       done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") !=
       std::string::npos);
-  put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
+  put(scratch / "bad.jsonl", cat(kTurn, "{\"messages\": 1}\n"));
   done = run(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);
-  CHECK(done.err.find("bad.jsonl:2: messages are not a list") != std::string::npos);
+  CHECK(done.err.find("bad.jsonl:2: has no list in 'messages'") != std::string::npos);
   put(scratch / "t.jinja", "{{ raise_exception('no') }}");
   done = run(scratch, "data render x.jsonl --template t.jinja");
   CHECK(done.status == 11);

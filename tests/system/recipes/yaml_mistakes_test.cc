@@ -157,6 +157,8 @@ TEST_CASE("values of the wrong type, and names that are misspelled") {
           "in { } a ',' begins the next setting: write '.'"},
          {"run: {name: 90,10,0}\n", "4:16", "no such setting",
           "in { } a ',' begins the next setting: write the text in quotes, name: \"90,10,0\""},
+         {"run: {name: 90,5,5}\n", "4:16", "no such setting",
+          "in { } a ',' begins the next setting: write the text in quotes"},
          {"train:\n  steps: 5# five\n", "5:10", "wanted an integer, got the text \"5# five\"",
           "write 5 ('# five' is a part of the value: in YAML a comment starts with ' #'"},
          {"train: {steps: 5}\nddp: {bucket_size: 64MB}\n", "5:20",

@@ -99,23 +99,26 @@ TEST_CASE("packs are refused under another tokenizer than their manifest names")
         cat("{\"tokenizer\": \"", tokenizer, "\", \"tokens\": ", tokens, "}"));
   };
   const int64_t tokens = IndexedFile(scratch / "p").num_tokens();
+  const auto check = [&](const Tokenizer& tokenizer) {
+    check_tokenizer(IndexedFile(scratch / "p"), tokenizer);
+  };
   manifest("mine, 3 extra", tokens);
   CHECK(read_tokenizer_record(IndexedFile(scratch / "p"))->packed);
-  open(scratch, "p", mine);
-  open(scratch, "p", nobody);
-  open(scratch, "p", other, true);
+  check(mine);
+  check(nobody);
   expect_error(ErrorClass::data,
                {"another tokenizer", "then mine, 3 extra", "now other, 3 extra",
                 "choose that tokenizer", "dataset.any_tokenizer=true"},
-               [&] { open(scratch, "p", other); });
-  manifest("mine", tokens);  // without the extra ids
-  expect_error(ErrorClass::data, {"then mine", "now mine, 3 extra"},
+               [&] { check(other); });
+  // Datasets of texts would lose the loss mask.
+  expect_error(ErrorClass::data, {"packed fine-tuning records", "dataset.type=sft"},
                [&] { open(scratch, "p", mine); });
+  manifest("mine", tokens);  // without the extra ids
+  expect_error(ErrorClass::data, {"then mine", "now mine, 3 extra"}, [&] { check(mine); });
   manifest("mine, 3 extra", tokens + 1);  // of other packs
   open(scratch, "p", other);
   put(scratch / "p.packed.json", "{}");
-  expect_error(ErrorClass::data, {"p.packed.json", "damaged", "data pack"},
-               [&] { open(scratch, "p", mine); });
+  expect_error(ErrorClass::data, {"p.packed.json", "damaged", "data pack"}, [&] { check(mine); });
   // A pair that replaces packs has its own record.
   manifest("other, 3 extra", tokens);
   prepare(scratch, "p", mine);
