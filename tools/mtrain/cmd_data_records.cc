@@ -200,7 +200,8 @@ void print_json(const RecordArguments& a, const SftFile& file, const Fill& fill)
                                       {"records", fill.records},
                                       {"seq_length", a.seq_length},
                                       {"packed_length", fill.pack_length},
-                                      {"tokens", fill.tokens},
+                                      {"tokens", file.counts.tokens},
+                                      {"positions", fill.tokens},  // a token less per record
                                       {"learnt", file.counts.trained_tokens},
                                       {"truncated", file.counts.truncated},
                                       {"cut_learnt", file.counts.truncated_trained},

@@ -385,7 +385,8 @@ TEST_CASE("pack reports how well records fill samples") {
   auto json = nlohmann::json::parse(
       cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --json").out);
   CHECK(json["records"] == 20);
-  CHECK(json["tokens"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
+  CHECK(json["tokens"] == 119);
+  CHECK(json["positions"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
   CHECK(json["packs"] == 7);    // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
   CHECK(json["fewest_packs"] == 7);
   CHECK(json["efficiency"].get<double>() == doctest::Approx(99.0 / (7 * 16)));
