@@ -387,7 +387,7 @@ TEST_CASE("pack reports how well records fill samples") {
   CHECK(json["records"] == 20);
   CHECK(json["tokens"] == 119);
   CHECK(json["positions"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
-  CHECK(json["packs"] == 7);    // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
+  CHECK(json["packs"] == 7);       // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
   CHECK(json["fewest_packs"] == 7);
   CHECK(json["efficiency"].get<double>() == doctest::Approx(99.0 / (7 * 16)));
   CHECK(json["efficiency_unpacked"].get<double>() == doctest::Approx(99.0 / (20 * 16)));
