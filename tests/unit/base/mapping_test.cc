@@ -86,6 +86,6 @@ TEST_CASE("a bus error elsewhere stays one") {
   });
   REQUIRE(WIFSIGNALED(death.status));
   CHECK(WTERMSIG(death.status) == SIGBUS);
-  CHECK(death.err.empty());
+  CHECK(death.err.find("error[io]") == std::string::npos);  // an emulator has lines of its own
 }
 #endif
