@@ -131,7 +131,9 @@ TEST_CASE("no instruction-set level defines a shared inline function") {
       }
     }
   }
+#ifdef __x86_64__  // other processors have one level, which is no folder of objects
   CHECK(objects > 0);
+#endif
 }
 
 }  // namespace mtrain::testing
