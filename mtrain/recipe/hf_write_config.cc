@@ -161,14 +161,22 @@ class Writer {
   }
 
   void add_harmless(const HfKey& key, bool own) {
-    if (key.keep && source_.contains(key.name))
+    const bool id = key.name.ends_with("_token_id");
+    if (key.keep && source_.contains(key.name) && !(id && is_beyond(source_[key.name])))
       out_[key.name] = source_[key.name];
-    else if (key.keep && key.name.ends_with("_token_id"))
+    else if (key.keep && id)
       out_[key.name] = special_id(key.name);
     else if (key.write)
       put(key.name, to_json(*key.write));
     else if (own && !key.write_setting.empty())
       put(key.name, setting_json(model_, key.write_setting));
+  }
+
+  /// Whether an id, or one of a list, has no row in the table: the vocabulary has shrunk.
+  bool is_beyond(const Json& ids) const {
+    if (ids.is_array())
+      return std::any_of(ids.begin(), ids.end(), [&](const Json& id) { return is_beyond(id); });
+    return ids.is_number_integer() && ids.get<int64_t>() >= facts_.vocab_size;
   }
 
   /// Null if there is none: the config class has ids of another vocabulary as defaults.

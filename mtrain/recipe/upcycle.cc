@@ -72,6 +72,14 @@ void add_parts(const HfModel& model, int64_t dense, std::vector<UpcycleFault>& o
   const int64_t own = expert_width(model);
   const char* setting =
       model.number("moe.ffn_hidden_size") > 0 ? "moe.ffn_hidden_size" : "ffn_hidden_size";
+  if (dense < 1) {
+    out.push_back(
+        {setting,
+         "cannot be compared: config.json of the folder does not say how wide its "
+         "MLP is",
+         "give config.json the width as a whole number, or leave model.init_upcycle out"});
+    return;
+  }
   if (own < 1 || dense % own != 0) {
     out.push_back(
         {setting, cat("is ", own, ", which does not divide the width of the folder's MLP, ", dense),
