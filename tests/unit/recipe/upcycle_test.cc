@@ -43,11 +43,11 @@ Schema schema() {
 }
 
 /// The settings that are refused.
-std::string refused(const std::string& section) {
+std::string refused(const std::string& section, int64_t dense = 12) {
   const Schema plugin = schema();
   const Node settings = parse_yaml(section, "test");
   std::string out;
-  for (const UpcycleFault& fault : upcycle_faults(HfModel(settings, plugin), 12))
+  for (const UpcycleFault& fault : upcycle_faults(HfModel(settings, plugin), dense))
     out += (out.empty() ? "" : " ") + fault.setting;
   return out;
 }
@@ -123,6 +123,10 @@ TEST_CASE("settings with which a model does not start with the dense one's funct
   CHECK(refused("{moe: {router: {score: sigmoid}}}").empty());
   CHECK(refused("{moe: {top_k: 1, router: {score: sigmoid}}}") == "moe.router.normalize");
   CHECK(refused("{moe: {router: {score: sigmoid, normalize: never}}}") == "moe.router.normalize");
+}
+
+TEST_CASE("a folder that does not say how wide its MLP is is refused") {
+  for (int64_t dense : {0, -64}) CHECK(refused("{ffn_hidden_size: 6}", dense) == "ffn_hidden_size");
 }
 
 TEST_CASE("a dense model whose settings the one with experts lacks is refused") {
