@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "done.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "shell.h"
 #include "training_run.h"
@@ -18,13 +19,6 @@ constexpr const char* kRecipe =
     "seq_length: 16}\ntokenizer: byte\ndataset: mock\nrun: {threads: 1}\n"
     "logger: {tensorboard: false}\ntrain: {steps: 4, global_batch_size: 4}\n"
     "scheduler: {warmup_steps: 1}\n";
-
-Outcome done(const Scratch& scratch, const std::string& words) {
-  Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
-  return outcome;
-}
 
 std::map<std::string, std::string> tensors(const fs::path& folder) {
   std::map<std::string, std::string> out;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "done.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "roots.h"
 #include "shell.h"
@@ -27,13 +28,6 @@ void copy_golden(const Scratch& scratch, const std::string& set, const std::stri
     fs::copy(golden(set) / file, scratch / name / file);
   write_at(scratch / name / "tokenizer.json", small_tokenizer(190));
   write_at(scratch / name / "tokenizer_config.json", "{}\n");
-}
-
-Outcome done(const Scratch& scratch, const std::string& words) {
-  Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
-  return outcome;
 }
 
 struct Stored {

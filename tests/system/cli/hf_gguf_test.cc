@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "done.h"
 #include "roots.h"
 #include "shell.h"
 #include "training_run.h"
@@ -54,13 +55,6 @@ std::string byte_level_tokenizer() {
                                   {"vocab", vocab},
                                   {"merges", {"t h", "th e"}}}}}
       .dump();
-}
-
-Outcome done(const Scratch& scratch, const std::string& words) {
-  Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
-  return outcome;
 }
 
 void train(const Scratch& scratch, const std::string& type, const std::string& more) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "done.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
@@ -56,13 +57,6 @@ Values resized(const Values& theirs, int64_t rows) {
 Tensors resized(Tensors all, const std::vector<std::string>& tables, int64_t rows) {
   for (const std::string& table : tables) all.at(table) = resized(all.at(table), rows);
   return all;
-}
-
-Outcome done(const Scratch& scratch, const std::string& words) {
-  Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
-  return outcome;
 }
 
 /// A golden folder `there` with a tokenizer for its table, and a folder `more` with a larger one.

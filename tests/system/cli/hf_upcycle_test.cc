@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "done.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
@@ -28,13 +29,6 @@ Tensors tensors(const fs::path& folder) {
   for (const mtrain::TensorInfo* t : weights.tensors())
     out[t->name] = weights.floats(*t, 0, t->shape.numel());
   return out;
-}
-
-Outcome done(const Scratch& scratch, const std::string& words) {
-  Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
-  return outcome;
 }
 
 /// A golden folder `there` (`mistral`: Llama's weights as a Mistral with a window) with a
