@@ -401,6 +401,9 @@ class Reader {
         return refuse(key, cat("the model has ", layers(), " blocks"));
       if (with > 0 && !has_window(rule.setting))
         return refuse(key, "no key says how wide a window is");
+      if (with == 0 && key.omitted && layers() > 0 && has_window(rule.setting))
+        return refuse(key, "the other keys give no block the window",
+                      "write layer_types, or no width of windows, into config.json");
       take_positions(rule, key, *windows);
     }
     const bool mixed = with > 0 && with < std::ssize(*windows);

@@ -50,6 +50,12 @@ TEST_CASE("a setting may be the inverse of a key, or its inverse root") {
   refuses({{"model_type", "granite"}, {"embedding_multiplier", 0}}, {"embedding_multiplier is 0"});
 }
 
+TEST_CASE("a pattern that leaves no block with the window is refused, not read as windows in all") {
+  for (const char* type : {"gemma3_text", "cohere2"})
+    refuses({{"model_type", type}, {"sliding_window", 8}, {"sliding_window_pattern", 1}},
+            {"give no block the window"});
+}
+
 TEST_CASE("null is no cap, and a key that is omitted has the config class's") {
   const auto none = settings({{"model_type", "gemma2"},
                               {"final_logit_softcapping", nullptr},
