@@ -34,6 +34,7 @@ compile "$native" mtrain plugin_model_llama plugin_dataset_gpt plugin_optimizer_
 
 emulator=("$(sed -n 's/^MT_QEMU:FILEPATH=//p' "$cross/CMakeCache.txt")" -cpu neoverse-n1
   -L "$(sed -n 's/^MT_SYSROOT:PATH=//p' "$cross/CMakeCache.txt")")
+export MTRAIN_TEST_EMULATOR="${emulator[*]}"  # for tests that start themselves
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 arm() { "${emulator[@]}" "$cross/bin/mtrain" -q "$@"; }

@@ -349,6 +349,14 @@ ConfigContainer ConfigContainer::load_or_throw(const ConfigRequest& request,
   return out;
 }
 
+std::string ConfigContainer::replaced_by(const std::string& path,
+                                         const SchemaCatalog& catalog) const {
+  const auto names = names_of(path, composition_, overrides_, catalog);
+  if (!names.empty() && names.front() != path && composition_.tree.find(names.front()))
+    return names.front();
+  return alternative_in(composition_, overrides_, catalog, path);
+}
+
 const Node& ConfigContainer::section(std::string_view name) const {
   auto found = parts_.find(name);
   MT_CHECK(found != parts_.end(), "no section ", name);

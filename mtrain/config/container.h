@@ -101,6 +101,9 @@ class MT_API ConfigContainer {
   /// The recipe's text as it was read; the files it is composed of; the overrides.
   const std::string& raw() const { return composition_.raw; }
   const Composition& composition() const { return composition_; }
+  /// The path in composition().tree whose value counts instead of the one at `path`, because it was
+  /// merged later: another name of the setting, or its alternative. "" where none does.
+  std::string replaced_by(const std::string& path, const SchemaCatalog& catalog) const;
   const std::vector<OverrideText>& overrides() const { return overrides_; }
 
  private:

@@ -17,10 +17,18 @@ struct Share {
 
 std::string source_of(const Location& where) { return where ? where.source->name() : ""; }
 
-std::map<std::string, Share> shares(const Node& tree) {
+using ReplacedBy = std::function<std::string(const std::string&)>;
+
+std::map<std::string, Share> shares(const Node& tree, const ReplacedBy& replaced_by) {
   std::map<std::string, Share> out;
   each_leaf(tree, [&](const std::string& path, const Node& leaf) {
-    ++out[source_of(leaf.loc())].settings;
+    const std::string other = replaced_by(path);
+    const std::string by = other.empty() ? "" : source_of(tree.find(other)->loc());
+    const std::string own = source_of(leaf.loc());
+    if (by.empty() || by == own)
+      ++out[own].settings;
+    else
+      out[own].shadowed.push(make_map({{"path", Node::string(path)}, {"by", Node::string(by)}}));
     for (size_t i = 0; i < leaf.history().size(); ++i) {
       std::string loser = source_of(leaf.history()[i].where);
       std::string winner =
@@ -90,7 +98,7 @@ void warn_of_idle_choices(const Composition& composition, Report& report) {
   }
 }
 
-Node defaults_report(const Composition& composition) {
+Node defaults_report(const Composition& composition, const ReplacedBy& replaced_by) {
   Node tree = Node::list(), files = Node::list();
   for (const auto& line : composition.defaults)
     tree.push(make_map({{"depth", Node::integer(line.depth)},
@@ -99,7 +107,7 @@ Node defaults_report(const Composition& composition) {
                         {"package", Node::string(line.package)},
                         {"where", Node::string(line.where.text())},
                         {"dropped", Node::boolean(line.dropped)}}));
-  auto share = shares(composition.tree);
+  auto share = shares(composition.tree, replaced_by);
   for (const auto& file : composition.files) {
     Share& own = share[file.file];
     files.push(make_map({{"file", Node::string(file.file)},

@@ -266,7 +266,9 @@ Location TextOrigin::at(size_t position) const {
   return {source, where.line, where.column + static_cast<int>(characters)};
 }
 
-std::string argument_name(int argument) { return cat("command line, argument ", argument); }
+std::string argument_name(int argument) {
+  return argument == 0 ? "command line" : cat("command line, argument ", argument);
+}
 
 bool looks_like_override(std::string_view argument) {
   if (argument.starts_with("--")) return false;

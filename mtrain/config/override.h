@@ -25,7 +25,7 @@ namespace mtrain {
 /// An override as written, with the number of its command-line argument.
 struct OverrideText {
   std::string text;  // "key=value"; only the key when `raw` is set
-  int argument = 0;
+  int argument = 0;  // 0: messages show the text alone
   Location written =
       {};              // its location in a recipe or an override file, when it is not an argument
   bool exact = false;  // the text is in that file byte for byte, so locations inside it are known

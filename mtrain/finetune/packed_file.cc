@@ -77,6 +77,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
                                      {"version", kVersion},
                                      {"tokenizer", origin.tokenizer},
                                      {"encoding", origin.encoding},
+                                     {"chat_template", origin.chat_template},
                                      {"seq_length", origin.seq_length},
                                      {"source", fs::absolute(origin.source).string()},
                                      {"source_sha256", origin.source_sha256},
@@ -98,6 +99,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
 /// The manifest's members, each with its type.
 struct PackedFile::Manifest {
   std::string tokenizer, encoding, source, source_sha256;
+  std::string chat_template;                    // empty: none, and in files of older versions
   std::map<std::string, std::string> settings;  // empty in files of older versions
   int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, trained = 0, ids_crc32c = 0,
           trained_crc32c = 0;
@@ -138,6 +140,7 @@ struct PackedFile::Manifest {
     read("seq_length", seq_length), read("packs", packs), read("records", records),
         read("tokens", tokens);
     read("learnt", trained), read("ids_crc32c", ids_crc32c), read("learnt_crc32c", trained_crc32c);
+    if (json.contains("chat_template")) read("chat_template", chat_template);
     if (!json.contains("settings")) return;
     try {
       settings = json["settings"].get<std::map<std::string, std::string>>();
@@ -151,6 +154,12 @@ struct PackedFile::Manifest {
 };
 
 namespace {
+
+/// An encoding, and the name of its chat template, which the encoding has as a digest only.
+std::string named_encoding(const std::string& encoding, const std::string& chat_template) {
+  return cat(printable(encoding),
+             chat_template.empty() ? "" : cat(" (chat template ", printable(chat_template), ")"));
+}
 
 /// Checks that the recipe's settings are those of the packs.
 void check_settings(const std::string& name, const std::map<std::string, std::string>& packed,
@@ -210,12 +219,13 @@ void PackedFile::check_origin(const Manifest& manifest, const PackedOrigin& want
                 cat(name, " was packed with another tokenizer: ", printable(manifest.tokenizer),
                     "; the recipe's is ", printable(wanted.tokenizer)),
                 cat("choose that tokenizer, or ", again(prefix_)));
-  MT_USER_CHECK(manifest.encoding == wanted.encoding, ErrorClass::config,
-                cat(name, " was packed with ", printable(manifest.encoding), "; the recipe has ",
-                    printable(wanted.encoding)),
-                cat("set dataset.train_on, chat_template, template_path and date to their previous "
-                    "values, or ",
-                    again(prefix_)));
+  MT_USER_CHECK(
+      manifest.encoding == wanted.encoding, ErrorClass::config,
+      cat(name, " was packed with ", named_encoding(manifest.encoding, manifest.chat_template),
+          "; the recipe has ", named_encoding(wanted.encoding, wanted.chat_template)),
+      cat("set dataset.train_on, chat_template, template_path and date to their previous "
+          "values, or ",
+          again(prefix_)));
   MT_USER_CHECK(manifest.seq_length == wanted.seq_length, ErrorClass::config,
                 cat(name, " was packed for samples of ", manifest.seq_length,
                     " tokens, and model.seq_length is ", wanted.seq_length),

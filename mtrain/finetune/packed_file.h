@@ -24,6 +24,7 @@ namespace mtrain::finetune {
 /// The inputs that packs were made from. Value.
 struct PackedOrigin {
   std::string tokenizer, encoding;  // identities of the Tokenizer and of the ExampleEncoder
+  std::string chat_template;        // its name, for messages; empty: none
   int64_t vocab_size = 0;           // of the tokenizer
   int64_t seq_length = 0;           // positions of a sample
   /// Settings of the dataset that determine the packs, by name, as texts. A writer stores all of

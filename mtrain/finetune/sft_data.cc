@@ -203,19 +203,28 @@ class FileLoader {
   ExampleStore store_;
 };
 
+constexpr size_t kMostIdentity = 1 << 16;  // bytes of a setting in an identity
+
 /// The settings that determine the packs, except those in ExampleEncoder::identity().
 std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
-  constexpr size_t kMostText = 1 << 16;
-  return {{"columns", brief(s.records.columns, kMostText)},
+  return {{"columns", columns_identity(s.records.columns)},
           {"format", s.format},
           {"on_bad", s.records.on_bad},
           {"packed_length", cat(s.packed_length)},
           {"prompt", s.records.prompt},
-          {"roles", brief(s.records.roles, kMostText)},
+          {"roles", brief(s.records.roles, kMostIdentity)},
           {"too_long", s.too_long}};
 }
 
 }  // namespace
+
+std::string columns_identity(const Node& columns) {
+  Node renaming = Node::map();
+  for (const auto& entry : columns.entries())
+    if (!entry.value.is(NodeKind::string) || entry.value.as_text() != entry.key)
+      renaming.set(entry.key, entry.value);
+  return brief(renaming, kMostIdentity);
+}
 
 std::string alpaca_form(const RecordSettings& settings) {
   return settings.prompt.empty() ? "Stanford Alpaca's prompt" : "the prompt of dataset.prompt";
@@ -307,6 +316,7 @@ PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& en
                 [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
   return {.tokenizer = context.tokenizer->identity(),
           .encoding = encoder.identity(),
+          .chat_template = encoder.template_name(),
           .vocab_size = context.tokenizer->vocab_size(),
           .seq_length = context.seq_length,
           .settings = std::move(changed),

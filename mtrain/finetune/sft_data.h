@@ -101,6 +101,8 @@ MT_API Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>
                         const SftSettings& settings, int64_t seq_length);
 /// The text that alpaca records become without a chat template: "Stanford Alpaca's prompt".
 MT_API std::string alpaca_form(const RecordSettings& settings);
+/// dataset.columns as a part of an identity: without entries that map a name to itself.
+MT_API std::string columns_identity(const Node& columns);
 /// The id for padding.
 MT_API int32_t padding_id(const Tokenizer& tokenizer);
 

@@ -72,6 +72,20 @@ const FieldSpec* spec_at(const SchemaCatalog& catalog, const std::string& path,
   return settings.empty() ? nullptr : settings.front();
 }
 
+/// The setting that differs: itself, or the setting whose map has the entry, as dataset.columns for
+/// dataset.columns.prompt. Null for a setting that one of the recipes does not know.
+const FieldSpec* spec_of(const SchemaCatalog& catalog, const Difference& d, const Recipe& before,
+                         const Recipe& now) {
+  if (d.before && d.after)
+    if (const FieldSpec* own = spec_at(catalog, d.path, now.config)) return own;
+  for (std::string map = d.path; map.find('.') != map.rfind('.');) {
+    map.resize(map.rfind('.'));
+    if (!before.config.root().find(map) || !now.config.root().find(map)) continue;
+    if (const FieldSpec* owner = spec_at(catalog, map, now.config)) return owner;
+  }
+  return nullptr;
+}
+
 ResumeClass resume_class(const FieldSpec* spec) {
   return spec ? spec->resume : ResumeClass::changes_result;
 }
@@ -79,9 +93,13 @@ ResumeClass resume_class(const FieldSpec* spec) {
 std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
   std::string before = d.before ? brief(*d.before) : "absent";
   auto who = origins.find(d.path);
+  const std::string was = who == origins.end() ? "" : cat("before: ", who->second);
+  if (!d.after)
+    return cat(d.path, ": ", before, " -> absent", was.empty() ? "" : "   (", was,
+               was.empty() ? "" : ")");
   return cat(d.path, ": ", before, " -> ", brief(*d.after), "   (",
-             d.after->loc() ? d.after->loc().text() : "unknown location",
-             who == origins.end() ? "" : "; before: " + who->second, ")");
+             d.after->loc() ? d.after->loc().text() : "unknown location", was.empty() ? "" : "; ",
+             was, ")");
 }
 
 /// The steps in a list that are after `step` (`after`), or those up to it.
@@ -121,10 +139,10 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
   using enum ResumeClass;
   Changes out;
   for (const auto& d : differences(before.config.root(), now.config.root())) {
+    const FieldSpec* spec = spec_of(catalog, d, before, now);
     // A setting that no longer exists was not changed by the user.
-    if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    if ((!d.after && !spec) || (!d.before && !d.after->is_scalar())) continue;
     if (same_input(before.inputs, now.inputs, d.path)) continue;
-    const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
     if (resume == safe && spec->input_path && d.path.starts_with("tokenizer."))

@@ -90,7 +90,10 @@ std::string package_of(const fs::path& file, const SchemaCatalog& catalog) {
 void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only) {
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = inspect_recipe(cli, request, plugins);
-  Node report = defaults_report(recipe.config.composition());
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  Node report = defaults_report(recipe.config.composition(), [&](const std::string& path) {
+    return recipe.config.replaced_by(path, catalog);
+  });
   if (!files_only) return print_answer(json, report, defaults_text(report));
   for (const auto& file : report.get("files")->items())
     std::cout << file.get("file")->as_text() << "   at "

@@ -79,27 +79,25 @@ std::vector<std::string> take_settings(std::vector<std::string>& words) {
   return settings;
 }
 
-/// The text of an override without a leading name of the section.
-std::string inside(const std::string& argument, const std::string& section) {
-  const std::string start = section + ".";
-  return argument.starts_with(start) ? argument.substr(start.size()) : argument;
-}
-
 Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
                    const std::string& section) {
-  Node tree = Node::map();
-  if (arguments.empty()) return tree.with_base_path(section);
+  Node own = Node::map(), whole = Node::map();  // of key=value, and of section.key=value
+  whole.set(section, Node::map());
+  if (arguments.empty()) return own.with_base_path(section);
   Report report;
   const SchemaCatalog catalog = schema_catalog(plugins);
-  auto is_text = [&](const std::string& key) {
-    return is_text_setting(cat(section, ".", key), catalog);
-  };
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (auto override = parse_override({inside(arguments[i], section), static_cast<int>(i) + 1},
-                                       report, false, is_text))
-      apply_override(tree, *override, report);
+  for (const std::string& argument : arguments) {
+    const bool full = argument.starts_with(section + ".");
+    auto is_text = [&](const std::string& key) {
+      return is_text_setting(full ? key : cat(section, ".", key), catalog);
+    };
+    // The number of the argument is not known here, so messages show its text alone.
+    if (auto override = parse_override({.text = argument}, report, false, is_text))
+      apply_override(full ? whole : own, *override, report);
+  }
   report.throw_if_errors();
-  return tree.with_base_path(section);
+  for (const auto& entry : whole.get(section)->entries()) own.set(entry.key, entry.value);
+  return own.with_base_path(section);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
@@ -146,7 +144,8 @@ void refuse_options(const CLI::App& command, std::initializer_list<const char*> 
 void refuse_dataset_settings(const std::vector<std::string>& settings,
                              std::initializer_list<const char*> names, const std::string& why) {
   for (const std::string& setting : settings) {
-    const std::string key = setting.substr(0, setting.find('='));
+    const std::string key =
+        setting.substr(kOfDataset.size(), setting.find('=') - kOfDataset.size());
     const bool refused =
         names.size() == 0 || std::find(names.begin(), names.end(), key) != names.end();
     MT_USER_CHECK(!refused, ErrorClass::usage,

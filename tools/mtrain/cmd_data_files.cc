@@ -170,10 +170,20 @@ void check_show_options(const CLI::App& command, const RecordArguments& records,
   refuse_dataset_settings(records.dataset_settings(), {}, on_pair);
 }
 
+/// True for a file of records: by its name, or since there is no pair of this name.
+bool has_records(const std::string& path) {
+  const std::string name = without_compression(path).string();
+  std::error_code ignored;
+  return name.ends_with(".json") || name.ends_with(".jsonl") ||
+         (fs::is_regular_file(path, ignored) && pair_prefix(path) == path &&
+          !fs::exists(path + ".idx", ignored));
+}
+
 void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& command) {
   const RecordArguments& a = arguments.records;
-  const std::string name = without_compression(a.path).string();
-  const bool is_records = name.ends_with(".json") || name.ends_with(".jsonl");
+  MT_USER_CHECK(a.path != "-", ErrorClass::usage, "data show reads files, not the standard input",
+                "write the records to a file");
+  const bool is_records = has_records(a.path);
   check_show_options(command, a, is_records);
   if (is_records)
     return show_records(cli, a,

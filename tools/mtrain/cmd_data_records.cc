@@ -26,15 +26,33 @@ namespace {
 
 using namespace finetune;
 
-constexpr std::string_view kOfDataset = "dataset.";
-
 /// A tokenizer, and the context of a dataset.
 struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;
   DatasetContext context;
 };
 
+/// Refuses settings of other sections of a recipe.
+void check_sections(const PluginHost& plugins, const RecordArguments& arguments) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  for (const std::string& word : arguments.settings) {
+    const size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals), section = key.substr(0, key.find('.'));
+    if (section == key || section == "dataset" || section == "tokenizer" ||
+        !catalog.section(section))
+      continue;
+    throw Error(ErrorClass::usage,
+                cat(printable(key, 100),
+                    " has no effect here: this command takes settings of the "
+                    "tokenizer (key=value) and of the dataset (dataset.key=value)"),
+                key == "model.seq_length"
+                    ? cat("write --seq-length ", printable(word.substr(equals + 1)))
+                    : std::string("leave it out"));
+  }
+}
+
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
+  check_sections(plugins, arguments);
   refuse_dataset_settings(
       arguments.dataset_settings(), {"path", "valid_path", "test_path", "split"},
       cat("here: the command reads all records of ", printable(arguments.path)));
@@ -230,8 +248,7 @@ void print_text(const PackArguments& arguments, const SftFile& file, const Fill&
   if (arguments.output.empty()) return;
   std::cout << "written to " << printable(arguments.output)
             << ": train with dataset.type=sft dataset.path=" << printable(arguments.output);
-  for (const auto& setting : a.dataset_settings())
-    std::cout << ' ' << shell_word(cat("dataset.", setting));
+  for (const auto& setting : a.dataset_settings()) std::cout << ' ' << shell_word(setting);
   std::cout << '\n';
 }
 
@@ -290,7 +307,7 @@ std::vector<std::string> RecordArguments::tokenizer_settings() const {
 std::vector<std::string> RecordArguments::dataset_settings() const {
   std::vector<std::string> out;
   for (const auto& word : settings)
-    if (word.starts_with(kOfDataset)) out.push_back(word.substr(kOfDataset.size()));
+    if (word.starts_with(kOfDataset)) out.push_back(word);
   return out;
 }
 

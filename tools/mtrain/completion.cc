@@ -6,6 +6,7 @@
 
 #include "complete_paths.h"
 #include "mtrain/base/text.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/config/override.h"
 #include "mtrain/recipe/complete.h"
 
@@ -79,6 +80,17 @@ std::vector<Candidate> components(const std::string& kind, const PluginHost& plu
   return out;
 }
 
+void append(std::vector<Candidate>& to, std::vector<Candidate> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(to));
+}
+
+/// The chat templates that come with mtrain.
+std::vector<Candidate> template_names() {
+  std::vector<Candidate> out;
+  for (auto& name : chat::ready_made_names()) out.push_back({std::move(name), "chat template"});
+  return out;
+}
+
 /// Candidates for the value of an option, by the name of its type or the choices in it:
 /// "FORMAT:{text,json}".
 std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed,
@@ -91,6 +103,8 @@ std::vector<Candidate> option_values(const CLI::Option& option, const std::strin
       out.push_back({std::move(choice), ""});
   else if (type.starts_with("RUN"))
     return type.find("DIR") == std::string::npos ? complete_run(typed) : complete_model(typed);
+  else if (option.check_lname("template"))
+    append(out = template_names(), complete_path(typed));
   else if (type == "DIR")
     return complete_file(typed, "/");
   else if (type == "PREFIX")
@@ -130,10 +144,6 @@ std::vector<Candidate> plugin_names(const PluginHost& plugins) {
     if (file.problem.empty() && !file.shadowed)
       out.push_back({cat(file.kind, "_", file.name), file.doc});
   return out;
-}
-
-void append(std::vector<Candidate>& to, std::vector<Candidate> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
 /// Candidates for a word that is not an option. There is one letter per word of the command; the
@@ -262,6 +272,9 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
       [[fallthrough]];
     case 't':
       append(out, tokenizer_settings(typed.tokenizer, word, plugins));
+      if (word.starts_with("dataset.") &&
+          (typed.spelled == "data show" || typed.spelled == "data pack"))
+        append(out, with_paths(word, complete_override(word, "", plugins), plugins));
       return out;
     case 's':
       return {{"bash", ""}, {"zsh", ""}, {"fish", ""}};

@@ -39,8 +39,7 @@ fs::path output_prefix(const std::string& text);
 /// ends the sentence "--max-bad has no effect …".
 void refuse_options(const CLI::App& command, std::initializer_list<const char*> options,
                     const std::string& why);
-/// The same for settings key=value of the dataset, without "dataset.". Refuses all of them if
-/// `names` is empty.
+/// The same for settings dataset.key=value. Refuses all of them if `names` is empty.
 void refuse_dataset_settings(const std::vector<std::string>& settings,
                              std::initializer_list<const char*> names, const std::string& why);
 
@@ -55,13 +54,16 @@ TokenizerWords option_words();
 void each_line(const std::string& path,
                const std::function<void(std::string_view line, const std::string& place)>& each);
 
+/// The beginning of a setting of the dataset on the command line.
+constexpr std::string_view kOfDataset = "dataset.";
+
 /// Fine-tuning records, and how to read them.
 struct RecordArguments {
   std::string path, tokenizer, type = "sft";
   std::vector<std::string>
       settings;  // key=value of the tokenizer, dataset.key=value of the dataset
   std::vector<std::string> tokenizer_settings() const;
-  std::vector<std::string> dataset_settings() const;  // without "dataset."
+  std::vector<std::string> dataset_settings() const;  // with "dataset."
   int64_t seq_length = 4096;
 };
 /// Adds the options and settings that `data show` and `data pack` share.

@@ -59,7 +59,7 @@ class PreferenceDataset final : public Dataset {
       files += cat(files.empty() ? "" : ",",
                    file->answers ? cat('"', file->digest, ' ', file->format, '"') : "null");
     const RecordSettings& r = settings_.records;
-    const std::string made_by = cat(encoder_.identity(), '\n', brief(r.columns, 1 << 16), '\n',
+    const std::string made_by = cat(encoder_.identity(), '\n', columns_identity(r.columns), '\n',
                                     brief(r.roles, 1 << 16), '\n', r.on_bad);
     return cat("{\"dataset\":\"preference\",\"files\":[", files, "],\"split\":\"", r.split,
                "\",\"encoding\":\"", sha256(made_by), "\",\"seed\":", context_.seed,

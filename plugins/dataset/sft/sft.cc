@@ -75,7 +75,7 @@ class SftDataset final : public Dataset {
   std::string identity() const override {
     const std::string made_by =
         cat(encoder_.identity(), '\n', settings_.records.prompt, '\n',
-            brief(settings_.records.columns, 1 << 16), '\n',
+            columns_identity(settings_.records.columns), '\n',
             brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
     return cat(
         "{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",", test_.text(),

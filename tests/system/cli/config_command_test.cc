@@ -195,6 +195,11 @@ TEST_CASE("config tree and searchpath") {
   json answer = json::parse(ok({"config", "tree", r, "optimizer.beta2=0.5", "--json"}));
   CHECK(answer.at("files").at(0).at("unused") == true);
   CHECK(answer.at("tree").size() == 3);
+  // The setting's other name, and its alternative, replace it as well.
+  for (const char* later : {"optimizer.learning_rate=7e-4", "optimizer.lr=7e-4"})
+    CHECK_MESSAGE(has(ok({"config", "tree", r, later}), "optimizer.lr by command line"), later);
+  const std::string epochs = ok({"config", "tree", r, "train.epochs=2"});
+  CHECK_MESSAGE(has(epochs, "train.steps by command line"), epochs);
   write_at(scratch / "work/recipes/quickstart.yaml", "# mine\n");
   Outcome path = cli_in(scratch / "work", "config searchpath");
   CHECK_MESSAGE(has(path.out, "project               recipes   1 file"), path.out);

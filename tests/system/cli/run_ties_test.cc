@@ -123,6 +123,29 @@ TEST_CASE("checkpoint.resume=never refuses a folder with anything of a run") {
   CHECK_MESSAGE(empty.status == 0, empty.err);
 }
 
+TEST_CASE(
+    "an entry of a map that changes the samples is refused by name, one that does not passes") {
+  Runs runs("mtrain-ties-columns");
+  std::string recipe = tiny_recipe(), records;
+  recipe.replace(recipe.find("dataset: mock\n"), 14,
+                 "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\n");
+  for (int i = 0; i < 20; ++i)
+    records += R"({"prompt": "a", "completion": "bc", "question": "d"})"
+               "\n";
+  write_at(runs / "r.yaml", recipe);
+  write_at(runs / "x.jsonl", records);
+  REQUIRE(runs.train("run.dir=a train.steps=2").status == 0);
+  check_refused(runs.train("run.dir=a train.steps=4 dataset.columns={prompt:question}"),
+                {"dataset.columns.prompt: absent -> question   (command line, argument"},
+                runs / "a", 2);
+  const Outcome same = runs.train("run.dir=a train.steps=4 dataset.columns={prompt:prompt}");
+  CHECK_MESSAGE(same.status == 0, same.err);
+  REQUIRE(runs.train("run.dir=b train.steps=2 dataset.columns={prompt:question}").status == 0);
+  check_refused(runs.train("run.dir=b train.steps=4"),
+                {"dataset.columns.prompt: question -> absent   (before: command line"}, runs / "b",
+                2);
+}
+
 TEST_CASE("two jobs in one run.dir: the second is refused, wherever its checkpoints are") {
   Runs runs("mtrain-ties-lock");
   const std::string r = (runs / "r.yaml").string(), run_dir = "run.dir=" + (runs / "a").string(),

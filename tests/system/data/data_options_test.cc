@@ -50,6 +50,30 @@ TEST_CASE("show refuses the options of records for a pair, and that of pairs for
   CHECK(cli_in(scratch.path(), "data show x -t byte --any-tokenizer --ids -d 0 -n 2").status == 0);
 }
 
+TEST_CASE("messages on settings of records quote the user's words") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const char* command : {"data show x.jsonl", "data pack x.jsonl"}) {
+    const auto bad = cli_in(scratch.path(), cat(command, " -t byte dataset.train_on=answers"));
+    CHECK_MESSAGE(bad.status == 10, bad.err);
+    CHECK_MESSAGE(has(bad.err, "command line: dataset.train_on=answers"), bad.err);
+    expect_refused(scratch, cat(command, " -t byte model.seq_length=3"), "write --seq-length 3");
+    expect_refused(scratch, cat(command, " -t byte optimizer.lr=3"), "optimizer.lr has no effect");
+  }
+}
+
+TEST_CASE("show reads a file of records under any name, unless there is a pair of this name") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  fs::copy(scratch / "x.jsonl", scratch / "chats.txt");
+  const auto shown = cli_in(scratch.path(), "data show chats.txt -t byte dataset.train_on=last");
+  CHECK_MESSAGE(shown.status == 0, shown.err);
+  CHECK_MESSAGE(has(shown.out, "chats.txt (prompt_completion): 3 of 3 records"), shown.out);
+  fs::copy(scratch / "x.jsonl", scratch / "x");
+  CHECK(has(cli_in(scratch.path(), "data show x -t byte").out, "document 0"));
+  expect_refused(scratch, "data show - -t byte", "not the standard input");
+}
+
 TEST_CASE("pack refuses --force without files to write") {
   ScratchFolder scratch;
   put_inputs(scratch);

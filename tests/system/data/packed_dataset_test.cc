@@ -180,6 +180,14 @@ TEST_CASE("packs of other settings are refused by name") {
                [&] { datasets.make(scratch, "path: x", 32); });
   expect_error(ErrorClass::config, {"train_on assistant", "train_on last"},
                [&] { datasets.make(scratch, "{path: x, train_on: last}"); });
+  expect_error(ErrorClass::config, {"x was packed with template none", "(chat template llama2)"},
+               [&] { datasets.make(scratch, "{path: x, chat_template: llama2}"); });
+  done =
+      cli_in(scratch.path(),
+             "data pack x.jsonl -t byte --seq-length 16 --output z dataset.chat_template=chatml");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  expect_error(ErrorClass::config, {"(chat template chatml)", "(chat template llama2)"},
+               [&] { datasets.make(scratch, "{path: z, chat_template: llama2}"); });
   auto again = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
   CHECK(again.status == 18);
   CHECK_MESSAGE(again.err.find("exists already") != std::string::npos, again.err);

@@ -11,6 +11,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "checkpoint_testing.h"
 #include "mtrain/base/failpoint.h"
@@ -44,9 +46,25 @@ bool has_leftovers(const fs::path& folder) {
   return false;
 }
 
+/// The command that starts this program's child case. MTRAIN_TEST_EMULATOR names the emulator and
+/// its options where this program runs in one: the kernel cannot start a program of another
+/// processor.
+std::vector<std::string> child_command() {
+  const char* emulator = std::getenv("MTRAIN_TEST_EMULATOR");
+  std::vector<std::string> command = emulator ? split(emulator, ' ') : std::vector<std::string>{};
+  command.push_back(fs::read_symlink("/proc/self/exe").string());
+  command.push_back("--no-skip");
+  command.push_back("--test-case=child of the fault sweeps");
+  return command;
+}
+
 /// Runs this program's child case with a fault armed and gives its wait status.
 int run_child(const fs::path& folder, const char* mode, const std::string& fault,
               const fs::path& visits = {}) {
+  std::vector<std::string> command = child_command();
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -57,8 +75,7 @@ int run_child(const fs::path& folder, const char* mode, const std::string& fault
     ::setenv("MTRAIN_CKPT_VISITS", visits.c_str(), 1);
     int null = ::open("/dev/null", O_RDWR);
     ::dup2(null, 1);
-    ::execl("/proc/self/exe", "test_checkpoint", "--no-skip",
-            "--test-case=child of the fault sweeps", nullptr);
+    ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
   int status = 0;
