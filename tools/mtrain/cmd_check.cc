@@ -64,7 +64,8 @@ std::string ranks_line(const Recipe& recipe) {
 std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
   const ModelSection& model = recipe.settings.model;
   if (options.data || !model.resizes_vocabulary() || recipe.folder_vocab == 0) return "";
-  if (model.vocab_size > 0) return cat("  ", resize_words(recipe, model.vocab_size), '\n');
+  if (model.vocab_size > 0)
+    return cat("  ", resize_words(recipe, model.vocab_size, model.vocab_size), '\n');
   return cat("  model.init_vocab=resize: the rows are those of the tokenizer, and the folder has ",
              recipe.folder_vocab, "; --data says how many are added or dropped\n");
 }

@@ -235,7 +235,7 @@ TEST_CASE(
   write_at(scratch / "model/tokenizer.json", small_tokenizer(190));
   Outcome padded = cli_in(scratch.path(), "train r.yaml run.dir=padded");
   CHECK_MESSAGE(padded.status == 0, padded.err);
-  CHECK_MESSAGE(has(padded.err, "the last 10 rows are padding"), padded.err);
+  CHECK_MESSAGE(has(padded.err, "the last 10 rows belong to no token"), padded.err);
   CHECK_FALSE(has(padded.err, "belong to no token"));
 }
 

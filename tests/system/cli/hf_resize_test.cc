@@ -176,6 +176,8 @@ TEST_CASE("check says how many rows are added or dropped, and what does not fit 
   says("check r.yaml --data", 0, "adds 56 rows to the 200 of ");
   says("check r.yaml --data model.vocab_multiple=1", 0, "adds 30 rows to the 200 of ");
   says("check r.yaml", 0, "the folder has 200; --data says how many");
+  says("check r.yaml --data model.vocab_multiple=1", 0, "the mean of these\n");
+  says("check r.yaml --data", 0, "the last 26 rows without a token become padding");
   says("check r.yaml model.vocab_size=190", 0, "drops the last 10 of 200 rows of ");
   says("check r.yaml model.vocab_size=200", 0, "changes nothing");
   says("check r.yaml --data model.vocab_size=200", 10, "leave model.vocab_size out");
