@@ -70,6 +70,21 @@ int copy_of_pipe(const fs::path& path) {
              : -1;
 }
 
+/// Replaces a pipe that was read to its end by a file with its content. So `-f <(…)` has the same
+/// content for later readers, and for processes that inherit the descriptor.
+void keep_content(int pipe, std::string_view content) {
+  const int file = ::memfd_create("mtrain-pipe", MFD_CLOEXEC);
+  if (file < 0) return;
+  while (!content.empty()) {
+    const ssize_t written = ::write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  if (content.empty()) ::dup2(file, pipe);
+  ::close(file);
+}
+
 int open_without_pipes(const fs::path& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK |
                                     O_NOCTTY);  // open() of a pipe without a writer would block
@@ -93,14 +108,18 @@ int open_regular_file(const fs::path& path) {
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes) {
-  Descriptor fd(open_regular_file(path));
+  const int pipe = copy_of_pipe(path);
+  Descriptor fd(pipe >= 0 ? pipe : open_without_pipes(path));
   std::string out;
   std::array<char, 1 << 16> buffer;
   for (;;) {
     ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read", path, errno);
-    if (got == 0) return out;
+    if (got == 0) {
+      if (pipe >= 0) keep_content(named_descriptor(path), out);
+      return out;
+    }
     out.append(buffer.data(), static_cast<size_t>(got));
     MT_USER_CHECK(out.size() <= max_bytes, ErrorClass::io,
                   cat(path.string(), " is larger than the limit of ", human_bytes(max_bytes)), "");

@@ -190,7 +190,18 @@ class OverrideParser {
 };
 
 /// 'text' with quotes, and backslashes before quotes, escaped.
+/// Line ends and tabs are written as \n and \t, which need double quotes.
+std::string in_double_quotes(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  }
+  return out + '"';
+}
+
 std::string in_quotes(std::string_view text) {
+  if (text.find('\n') != std::string_view::npos) return in_double_quotes(text);
   std::string out = "'";
   size_t slashes = 0;
   for (char c : text) {
@@ -235,8 +246,8 @@ std::string value_text(const Node& node, bool nested) {
     case NodeKind::number:
       return number_word(node);
     case NodeKind::string: {
-      // Quotes are needed: a function in the text would be called.
-      bool call = node.as_text().find('(') != std::string::npos;
+      // Quotes are needed: a function in the text would be called, and an override is one line.
+      bool call = node.as_text().find_first_of("(\n") != std::string::npos;
       return !call && reads_back(node.as_text(), node, nested) ? node.as_text()
                                                                : in_quotes(node.as_text());
     }

@@ -1,5 +1,7 @@
 #include "mtrain/config/show.h"
 
+#include <algorithm>
+
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/override.h"
@@ -51,12 +53,20 @@ Node minimal_view(const ConfigContainer& config, const SchemaCatalog& catalog) {
   return out;
 }
 
-std::string flags(const Node& root, const std::string& prefix) {
-  if (!root.is_map() || root.size() == 0) return cat(prefix, "=", override_value_text(root), "\n");
-  std::string out;
-  each_leaf(root, [&](const std::string& path, const Node& leaf) {
-    out += cat(prefix.empty() ? path : prefix + "." + path, "=", override_value_text(leaf), "\n");
+/// Whether the keys of a map can be written in the path of an override: "na me" cannot.
+bool has_plain_keys(const Node& map) {
+  const auto& entries = map.entries();
+  return std::all_of(entries.begin(), entries.end(), [](const Node::Entry& entry) {
+    return entry.key.find('.') == std::string::npos && looks_like_override(entry.key + "=");
   });
+}
+
+std::string flags(const Node& node, const std::string& path) {
+  if (!node.is_map() || node.size() == 0 || (!path.empty() && !has_plain_keys(node)))
+    return cat(path, "=", override_value_text(node), "\n");
+  std::string out;
+  for (const auto& entry : node.entries())
+    out += flags(entry.value, path.empty() ? entry.key : cat(path, ".", entry.key));
   return out;
 }
 

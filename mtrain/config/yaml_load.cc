@@ -157,7 +157,11 @@ class YamlBuilder {
  public:
   YamlBuilder(const std::vector<Event>& events, const TextIndex& text, const YamlLimits& limits,
               Report& report)
-      : events_(events), text_(text), limits_(limits), report_(report) {
+      : events_(events),
+        text_(text),
+        limits_(limits),
+        report_(report),
+        is_json_(text.place(0).source && text.place(0).source->name().ends_with(".json")) {
     for (size_t i = 0; i < events.size(); ++i)
       if (events[i].anchor != 0 && events[i].type != Event::Type::alias)
         anchors_[events[i].anchor] = i;
@@ -237,6 +241,7 @@ class YamlBuilder {
     } else if (event.tag == "!" || event.tag == kStringTag) {
       out.kind_ = NodeKind::string;
       out.quoted_ = true;
+      out.verbatim_ = is_json_;  // in JSON, all texts are in quotes: "10%", "2k"
     } else {
       out.kind_ = resolve_scalar(event.value);
       check_tag(event, out.kind_, path);
@@ -353,6 +358,7 @@ class YamlBuilder {
   const TextIndex& text_;
   const YamlLimits& limits_;
   Report& report_;
+  const bool is_json_;
   std::unordered_map<YAML::anchor_t, size_t> anchors_;
   std::vector<size_t> open_;  // events of the lists and maps being built, outermost first
   size_t nodes_ = 0, copied_bytes_ = 0;

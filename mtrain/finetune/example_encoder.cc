@@ -192,11 +192,14 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   return out;
 }
 
+/// Segments are written with their special tokens, as <s> and </s>: they replace a template.
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
-    mtrain::check_ids(tokenizer_, out.ids);
+    const std::vector<int32_t> ids =
+        encode_chat({segment.text, std::vector(segment.text.size(), chat::kTemplate)}, tokenizer_)
+            .ids;
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
     out.trained.resize(out.ids.size(),
                        segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }

@@ -112,6 +112,7 @@ class FileLoader {
       file_.unused.push_back(cat("dataset.packed_length has no effect on ", what,
                                  ": its records are not packed\n  help: dataset.packing=offline"));
     if (file_.counts.chats > 0) return;
+    note_unused_choice(what);
     for (const auto& [name, value] :
          {std::pair{"chat_template", &r.chat_template}, {"template_path", &r.template_path}})
       if (!value->empty())
@@ -123,6 +124,18 @@ class FileLoader {
         r.template_path.empty())
       file_.unused.push_back(cat("dataset.template_name has no effect on ", what,
                                  ": none of its records is a conversation\n  help: leave it out"));
+  }
+
+  /// `all` has an effect on records that have a part without loss; `last` only on conversations.
+  void note_unused_choice(const std::string& what) {
+    const RecordFormat format = reader_->format();
+    const bool fixed = format == RecordFormat::tokens || format == RecordFormat::text;
+    const bool segments = format == RecordFormat::segments && settings_.train_on == "last";
+    if (settings_.train_on == SftSettings{}.train_on || !(fixed || segments)) return;
+    file_.unused.push_back(
+        cat("dataset.train_on=", settings_.train_on, " has no effect on ", what,
+            format == RecordFormat::text ? ": all tokens are trained on" : ": their labels decide",
+            "\n  help: leave it out"));
   }
 
   void take_block() {

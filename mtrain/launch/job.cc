@@ -96,7 +96,8 @@ void run_launched(Recipe& recipe, PluginHost& plugins,
     MT_USER_CHECK(differences.empty(), ErrorClass::config,
                   cat("the ranks of this job differ:", differences),
                   "start all ranks with the same command line, and give them the same files and "
-                  "the same installation of mtrain");
+                  "the same installation of mtrain; ${now:…} and ${oc.env:…} may differ by rank: "
+                  "write the value");
     resolve_dtype(recipe, plugins, *world);
     resolve_epochs(recipe, plugins, *world);
     rank(*world);

@@ -140,6 +140,12 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
     if (recipe.find("tokenizer.path"))  // the setting's own example is a model without a mask token
       recipe.set("tokenizer.path", Node::string("/models/bert-base-uncased"));
   }
+  // So does span corruption, whose spans begin with <extra_id_0> and so on.
+  if (fed == "t5" || fed == "t5_seq2seq") {
+    recipe.set("tokenizer.type", Node::string("byte"));
+    recipe.set("tokenizer.extra_ids", Node::integer(100));
+    docs["tokenizer.extra_ids"] = "the tokens <extra_id_0> to <extra_id_99> of the dataset";
+  }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };
   return "# One line about this recipe, which `mtrain recipes ls` shows.\n" +

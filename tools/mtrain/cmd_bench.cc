@@ -111,7 +111,8 @@ Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 /// {"bytes": taken from the device, "uses": {"optimizer": …}}

@@ -21,13 +21,26 @@
 namespace mtrain {
 namespace {
 
+/// Whether an override gives the run's folder: run.dir=x, ++run.dir=x, run={dir: x}.
+bool names_folder(const OverrideText& override) {
+  const std::string setting(setting_of_override(override.text));
+  if (setting == "run.dir") return true;
+  if (setting != "run") return false;
+  Report ignored;
+  const auto parsed = parse_override(override, ignored);
+  return parsed && parsed->value && parsed->value->is_map() && parsed->value->find("dir");
+}
+
 /// "runs/first-rerun", or with the first unused number.
 fs::path new_folder_next_to(const fs::path& run) {
   std::error_code ignored;
-  std::string base =
-      cat(fs::canonical(run, ignored).filename().string(), "-rerun");  // `latest` is a link
+  const std::string name = fs::canonical(run, ignored).filename().string();  // `latest` is a link
+  const std::string base = cat(name, "-rerun");
+  // The folder above "." is not named in the path.
+  const bool is_dots = run.filename() == "." || run.filename() == "..";
+  const fs::path above = is_dots ? fs::canonical(run, ignored).parent_path() : run.parent_path();
   for (int i = 1;; ++i) {
-    fs::path folder = run.parent_path() / (i == 1 ? base : cat(base, "-", i));
+    fs::path folder = above / (i == 1 ? base : cat(base, "-", i));
     if (!fs::exists(folder, ignored)) return folder;
   }
 }
@@ -212,10 +225,7 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
   const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   Cli ranks = cli;
-  auto is_folder = [](const OverrideText& override) {
-    return override.text == "run.dir" || override.text.starts_with("run.dir=");
-  };
-  if (std::none_of(overrides.begin(), overrides.end(), is_folder))
+  if (std::none_of(overrides.begin(), overrides.end(), names_folder))
     ranks.words.push_back(cat("run.dir=", override_value_text(Node::string(folder.string()))));
   cli.status = launch_recipe(
       ranks, rerun_request(cli, words, parts_of(names[0], false).back().saved, folder), nproc);
@@ -248,9 +258,9 @@ void rerun(Cli& cli, const RecipeWords& words) {
       continue;  // this part is already done
     if (first) print_warnings(cli, recipes[i]);
     if (parts.size() > 1)
-      log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": steps ",
-               parts[i].first + 1, " to ",
-               std::min(parts[i].last.value_or(INT64_MAX), recipes[i].settings.train.steps));
+      log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": ",
+               parts[i].last ? cat("steps ", parts[i].first + 1, " to ", *parts[i].last)
+                             : cat("from step ", parts[i].first + 1, " on"));
     if (first) note_kept_dtype(recipes[i], parts[i].saved, plugins);
     auto log_changes = [&](const Trainer& trainer) {
       compare_with(names[0], parts[i].saved, trainer.saved_config(), other_data);

@@ -72,6 +72,27 @@ TEST_CASE("config show: views, formats and the order of words") {
   for (std::string line; std::getline(lines, line);) from_flags.push_back(line);
   CHECK(ok(from_flags) == ok({"config", "show", r, "run.dir=x"}));
 
+  // Line ends in texts, keys with blanks, percentages and units: in flags and in JSON.
+  const std::vector<std::string> special = {
+      "dataset={type: sft, path: x, prompt: \"a\\n'{instruction}' \\\\n\\t\", roles: {'na me': "
+      "user}}",
+      "train.steps=2k", "scheduler.warmup_steps=10%", "run.dir=x"};
+  auto shown = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"config", "show"});
+    return ok(arguments);
+  };
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), special.begin(), special.end());
+    return more;
+  };
+  const std::string whole = shown(with({r}));
+  for (const char* view : {"--resolved", "--minimal", "--raw"}) {
+    const std::string json = scratch.write("again.json", shown(with({r, view, "--json"})));
+    CHECK_MESSAGE(shown({json}) == whole, view);
+  }
+  const std::string file = scratch.write("again.flags", shown(with({r, "--minimal", "--flags"})));
+  CHECK(shown({(scratch / "empty.yaml").string(), "-f", file}) == whole);
+
   std::string section = ok({"config", "show", r, "optimizer", "optimizer.lr=5e-3"});
   CHECK(section == ok({"config", "show", "optimizer", r, "optimizer.lr=5e-3"}));
   CHECK(section == ok({"config", "show", "optimizer.lr=5e-3", "optimizer", r}));

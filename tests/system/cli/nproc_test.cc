@@ -83,6 +83,40 @@ TEST_CASE("ranks that a launcher of processes started repeat a run in one new fo
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
 }
 
+TEST_CASE("settings of -f from a pipe reach every process, and every part of a repeated run") {
+  Scratch scratch("mtrain-nproc-pipe");
+  const std::string job = recipe(scratch), mtrain = mtrain_binary() + " -q ";
+  auto bash = [&](const std::string& words) {
+    Outcome out = run({.arguments = {"/bin/bash", "-c",
+                                     "cd " + scratch.path().string() + " && " + mtrain + words}});
+    CHECK_MESSAGE(out.status == 0, words, out.err);
+  };
+  bash("--nproc 2 " + job + " run.dir=a -f <(printf 'train.steps=3\\noptimizer.lr=5e-3\\n')");
+  CHECK(rows(scratch / "a").size() == 3);
+  CHECK(has(slurp(scratch / "a/config/resolved.yaml"), "lr: 0.005"));
+  bash("--nproc 2 rerun a run.dir=b -f <(echo train.steps=2)");
+  CHECK(rows(scratch / "b").size() == 2);
+  bash(job + " run.dir=c train.steps=2");
+  bash("rerun c ++run.dir=d -f <(echo optimizer.lr=3e-3)");
+  CHECK(has(slurp(scratch / "d/config/resolved.yaml"), "lr: 0.003"));
+}
+
+TEST_CASE("a repeated run has the folder that run.dir gives, in any notation, or one of its own") {
+  Scratch scratch("mtrain-nproc-folder");
+  const std::string job = recipe(scratch);
+  REQUIRE(cli_in(scratch.path(), "--nproc 2 " + job + " -q run.dir=a train.steps=1").status == 0);
+  for (const std::string folder : {"++run.dir=b", "'run={dir: c}'"}) {
+    Outcome out = cli_in(scratch.path(), "--nproc 2 rerun a -q " + folder);
+    CHECK_MESSAGE(out.status == 0, out.err);
+  }
+  for (const char* folder : {"b", "c"}) CHECK(fs::exists(scratch / folder));
+  CHECK_FALSE(fs::exists(scratch / "a-rerun"));
+  Outcome within = cli_in(scratch / "a", "--nproc 2 rerun . -q");
+  CHECK_MESSAGE(within.status == 0, within.err);
+  CHECK(fs::exists(scratch / "a-rerun"));
+  CHECK_FALSE(fs::exists(scratch / "a/a-rerun"));
+}
+
 TEST_CASE("--nproc says what does not go together") {
   Scratch scratch("mtrain-nproc-words");
   const std::string job = recipe(scratch);

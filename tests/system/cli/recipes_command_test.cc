@@ -108,6 +108,7 @@ TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data
     CHECK((slurp(scratch / file).find("type: hf") != std::string::npos) == (model == "bert"));
     CHECK((slurp(scratch / file).find("path: /models/bert-base-uncased") != std::string::npos) ==
           (model == "bert"));
+    CHECK((slurp(scratch / file).find("extra_ids: 100") != std::string::npos) == (model == "t5"));
   }
 }
 

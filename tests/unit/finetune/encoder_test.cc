@@ -318,6 +318,8 @@ TEST_CASE("texts end with the end of document, and only the answer is trained on
   parts.kind = Example::Kind::segments;
   parts.texts = {{"a", true}, {"b", false}, {"c", true}};
   CHECK(trained_part(parts) == "a.c");
+  parts.texts = {{"<s>b", false}, {"c</s>", true}};  // nothing is added
+  CHECK(trained_part(parts) == "..c>");
 }
 
 TEST_CASE("what cannot be encoded is reported") {
