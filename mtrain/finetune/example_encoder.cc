@@ -197,8 +197,7 @@ TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
     const std::vector<int32_t> ids =
-        encode_chat({segment.text, std::vector(segment.text.size(), chat::kTemplate)}, tokenizer_)
-            .ids;
+        encode_chat(chat::Text(segment.text, chat::kTemplate), tokenizer_).ids;
     out.ids.insert(out.ids.end(), ids.begin(), ids.end());
     out.trained.resize(out.ids.size(),
                        segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
