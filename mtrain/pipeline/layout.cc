@@ -101,6 +101,9 @@ std::string fault_of(const PipelineLayout& layout) {
   if (all.back() != 'L') return "it must end with L (output head and loss)";
   if (layout.count('E') != 1 || layout.count('L') != 1)
     return "it must have exactly one E and one L";
+  if (layout.stages.front().empty()) return "E must be in the first stage";
+  if (layout.stages.back().empty() && layout.stages.front() != all)
+    return "L must be in the last stage";
   size_t first_m = all.find('m');
   if (first_m == std::string::npos) return "";
   if (all.find('t', first_m) != std::string::npos) return "a t cannot follow an m";
