@@ -157,7 +157,7 @@ void compute(Composition& composition, const ConfigRequest& request, const Schem
   interpolate(tree, scope, report);
 }
 
-/// Records the components and settings of a section that are known but not built.
+/// Records the components and settings of a section that are declared but not implemented.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
                       const SchemaCatalog& catalog, NotBuilt& lacking) {
   for (const Schema* owner : {&section, component}) {

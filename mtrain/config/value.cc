@@ -266,7 +266,7 @@ class ScalarReader {
     if (spec_.choices.empty()) return true;
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
-    FieldSpec built = spec_;  // without the choices that are not built yet
+    FieldSpec built = spec_;  // without the choices that are not implemented yet
     std::erase_if(built.choices, [&](const std::string& choice) {
       return std::find(spec_.needs_values.begin(), spec_.needs_values.end(), choice) !=
              spec_.needs_values.end();
@@ -278,7 +278,7 @@ class ScalarReader {
     auto near = nearest(text, built.choices, 1);
     if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
     if (built.choices.size() < spec_.choices.size())
-      fault.note(cat("not built yet: ", join(spec_.needs_values, ", ")));
+      fault.note(cat("not implemented yet: ", join(spec_.needs_values, ", ")));
     return false;
   }
 

@@ -169,7 +169,7 @@ std::string setting_text(const Node& setting) {
   if (const Node* old = setting.get("renamed_from")) line("also called", joined(*old));
   if (const Node* other = setting.get("alternative")) line("instead of", other->as_text());
   if (const Node* needs = setting.get("needs"))
-    line("needs", cat(needs->as_text(), ", which this build does not support"));
+    line("needs", cat(needs->as_text(), ", which mtrain does not implement yet"));
   if (setting.get("secret")) line("secret", "never saved or shown");
   for (const auto& [resume, words] : kResume)
     if (setting.get("resume")->as_text() == resume) line("on resume", words);

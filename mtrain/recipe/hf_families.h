@@ -29,8 +29,8 @@ enum class HfKeyRule : uint8_t {
   only,        // changes the function: only the values in `accepted` are supported
   dropout,     // a dropout: `setting` if the plugin has it, else a warning unless it is 0 or equals
                // the key `same_as`
-  window,      // an attention window: `setting` if it is built, else accepted if no sequence is
-               // longer
+  window,      // an attention window: `setting` if it is implemented, else accepted if no sequence
+               // is longer
   layer_types  // the kind of attention of each block, a list of names: `blocks` if it differs
 };
 

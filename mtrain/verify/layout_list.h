@@ -42,7 +42,7 @@ struct LayoutList {
   std::vector<RankLayout> legal;        // simple ones first
   std::vector<RefusedLayouts> refused;  // by rule
   std::vector<RefusedLayouts>
-      not_built;  // valid, but they need a part that this build does not have
+      not_built;  // valid, but they need a part that is not implemented or not in this build
   size_t candidates = 0;
 };
 

@@ -167,7 +167,7 @@ std::vector<std::string> bad_values(const FieldSpec& spec) {
   return out;
 }
 
-/// Errors besides those about parts that are not built.
+/// Errors besides those about parts that are missing.
 const Diagnostic* error_at(const Report& report, const fs::path& file, int line) {
   for (const auto& d : report.diagnostics())
     if (d.severity == Severity::error && d.code != "not-built" && d.where &&

@@ -316,11 +316,11 @@ TEST_CASE("docs: from a hub folder to a trained one in five commands") {
   CHECK(slurp(scratch / "models/finetuned/tokenizer.json") == small_tokenizer(190));
 }
 
-TEST_CASE("mtrain families lists what can be read, and what is not built") {
+TEST_CASE("mtrain families lists what can be read, and what is not implemented") {
   const Outcome list = cli({"families"});
   CHECK_MESSAGE(list.status == 0, list.err);
   CHECK(has(list.out, "MistralForCausalLM"));
-  CHECK(has(list.out, "not built: "));
+  CHECK(has(list.out, "not implemented: "));
   const auto json = nlohmann::json::parse(cli({"families", "--json"}).out);
   CHECK(json.size() > 15);
   for (const auto& family : json) CHECK(fs::exists(family.at("file").get<std::string>()));

@@ -193,7 +193,8 @@ TEST_CASE(
                 several.text());
 }
 
-TEST_CASE("a plugin that is not found may be one's own, and what is not built is not offered") {
+TEST_CASE(
+    "a plugin that is not found may be one's own, and what is not implemented is not offered") {
   check({{"train: {steps: 5}\noptimizer: {type: sgdm}\n", "5:19",
           "--plugin-path DIR or MTRAIN_PLUGIN_PATH", ""}});
   const std::string text =
