@@ -168,8 +168,8 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
       ->type_name("N");
   command
       .add_option("--link-gb", options.speed.link_gb,
-                  "with --schedule: gigabytes per second that a rank receives; default: those of "
-                  "--gpu, if all ranks that share parameters are in one NVLink domain")
+                  "with --schedule: bandwidth with which a rank receives, in GB/s; default: that "
+                  "of --gpu, if all ranks that share parameters are in one NVLink domain")
       ->check(CLI::PositiveNumber)
       ->needs(schedule)
       ->type_name("N");
@@ -178,8 +178,9 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
 }  // namespace
 
 void add_check_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand(
-      "check", "check a recipe, or that of a run; report all errors with location and fix");
+  auto* command = app.add_subcommand("check",
+                                     "check a recipe, or the recipe of a run; report all errors, "
+                                     "each with its location and a fix");
   auto words = add_recipe_words(*command, "RECIPE|RUN", kRecipeOrRun);
   auto options = std::make_shared<CheckOptions>();
   std::vector<std::string> gpus;

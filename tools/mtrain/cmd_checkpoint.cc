@@ -165,7 +165,7 @@ void add_rewind(CLI::App& command) {
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("checkpoint", "list, verify, compare and rewind checkpoints");
+  auto* command = app.add_subcommand("checkpoint", "list, verify, hash and rewind checkpoints");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n"

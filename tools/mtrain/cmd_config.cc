@@ -89,7 +89,8 @@ void add_config_show(CLI::App& config, Cli& cli) {
   auto* command =
       config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
   auto options = std::make_shared<ShowOptions>();
-  auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN", kRecipeOrRun);
+  auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN",
+                                cat("PATH: a section or setting; RECIPE|RUN: ", kRecipeOrRun));
   add_show_options(*command, *options);
   command->footer(
       "Examples:\n"
@@ -107,7 +108,8 @@ void add_config_show(CLI::App& config, Cli& cli) {
 void add_config_why(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
       "why", "show where a setting was set, how it was computed, and which values it replaced");
-  auto words = add_recipe_words(*command, "KEY RECIPE|RUN", kRecipeOrRun);
+  auto words = add_recipe_words(*command, "KEY RECIPE|RUN",
+                                cat("KEY: a setting or section; RECIPE|RUN: ", kRecipeOrRun));
   auto json = add_json_flag(*command);
   command->footer(
       "Examples:\n"
@@ -148,6 +150,8 @@ void add_config_command(CLI::App& app, Cli& cli) {
   add_config_searchpath(*command, cli);
   add_config_migrate(*command, cli);
   add_schema_command(*command, cli);
+  command->get_subcommand("schema")->description(
+      "the same as `mtrain schema`: print all settings, including those of plugins");
 }
 
 }  // namespace mtrain

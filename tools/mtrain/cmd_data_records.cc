@@ -370,13 +370,13 @@ void add_data_pack(CLI::App& data, Cli& cli) {
       ->required()
       ->type_name("FILE");
   add_record_options(*command, a->records);
-  auto* output =
-      command
-          ->add_option(
-              "-o,--output", a->output,
-              "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
-          ->check(check_output_path)
-          ->type_name("PREFIX");
+  auto* output = command
+                     ->add_option("-o,--output", a->output,
+                                  "write a packed dataset: PREFIX.bin, PREFIX.idx and further "
+                                  "files PREFIX.*; use it with "
+                                  "dataset.path=PREFIX")
+                     ->check(check_output_path)
+                     ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist")->needs(output);
   command->add_flag("--json", a->json, "print as JSON");
   command->footer(

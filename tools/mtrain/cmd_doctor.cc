@@ -300,7 +300,7 @@ Finding launchers(const Cli& cli) {
     absent.emplace_back("mpirun");
   else
     here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))),
-                       mpi ? ")" : "; comm mpi is not built)"));
+                       mpi ? ")" : "; the plugin comm/mpi is not in this build)"));
   Finding out{"launch", State::ok,
               cat(here.empty() ? "none" : join(here, ", "),
                   absent.empty() ? "" : cat("; not found: ", join(absent, ", "))),
@@ -367,8 +367,8 @@ void add_doctor_command(CLI::App& app, Cli& cli) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(
-      "Exit status: 0 if nothing prevents training, else the class of the first failure\n"
-      "(13 plugin, 18 io).\n"
+      "Exit status: 0 if nothing prevents training, else the exit status of the first failure\n"
+      "(13 plugin, 18 input/output).\n"
       "Examples:\n"
       "  mtrain doctor\n"
       "  mtrain doctor --json | jq '.findings[] | select(.state != \"ok\")'");

@@ -57,7 +57,7 @@ bool is_gguf(const ExportOptions& options) { return fs::path(options.to).extensi
 /// Refuses options that have no effect on this kind of output.
 void check_kind(const ExportOptions& options, bool shards_given) {
   MT_USER_CHECK(options.dtype != kQ8 || is_gguf(options), ErrorClass::usage,
-                "--dtype q8_0 is a type of GGUF files only",
+                "--dtype q8_0 is only for GGUF files",
                 cat("give a name that ends in .gguf: ", options.to, ".gguf"));
   MT_USER_CHECK(!shards_given || !is_gguf(options), ErrorClass::usage,
                 "--shard-size is for folders: a GGUF file is written in one piece",
@@ -173,7 +173,7 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
 void add_output_options(CLI::App& command, ExportOptions& options) {
   command
       .add_option("--dtype", options.dtype,
-                  "type of the tensors; default: that of the source; q8_0 for GGUF files only")
+                  "dtype of the tensors; default: that of the source; q8_0 only for GGUF files")
       ->transform([](const std::string& text) { return text == "f32" ? "fp32" : text; }, "")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", kQ8}))
       ->type_name("TYPE");
@@ -206,9 +206,8 @@ void add_export_command(CLI::App& app, Cli& cli) {
   add_output_options(*command, *options);
   command->footer(
       "The folder has config.json, the weights, generation_config.json and the tokenizer's files. "
-      "A file FILE.gguf is for llama.cpp; it has the tokenizer in it. Both appear complete or not "
-      "at "
-      "all.\n"
+      "A file FILE.gguf is for llama.cpp; it contains the tokenizer. Both are written atomically: "
+      "complete, or not at all.\n"
       "Examples:\n"
       "  mtrain export runs/sft models/sft --dtype bf16\n"
       "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB\n"

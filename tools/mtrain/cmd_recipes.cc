@@ -178,7 +178,7 @@ void add_verify(CLI::App& recipes, Cli& cli) {
 }  // namespace
 
 void add_recipes_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("recipes", "list, copy, start and verify recipes");
+  auto* command = app.add_subcommand("recipes", "list, show, copy, create and verify recipes");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");

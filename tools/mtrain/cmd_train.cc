@@ -65,13 +65,17 @@ void add_look_options(CLI::App& command, TrainOptions& options) {
   const char* group =
       "Show the configuration instead of training (Hydra's names; see also `mtrain config`)";
   auto* config =
-      command.add_option("--cfg,-c", options.config, "print the configuration: job or all")
+      command
+          .add_option("--cfg,-c", options.config,
+                      "print the configuration; job and all are the same (Hydra's names)")
           ->check(CLI::IsMember({"job", "all"}))
           ->type_name("WHAT")
           ->group(group);
   command
       .add_option("--info", options.info,
-                  "all, config, defaults, defaults-tree, plugins or searchpath")
+                  "print one part: config: the settings; defaults: the files in merge order; "
+                  "defaults-tree: the tree of defaults lists; plugins; searchpath: the folders of "
+                  "recipes; or all of them")
       ->check(
           CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
       ->type_name("WHAT")

@@ -144,6 +144,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
       "verify", "verify that a recipe trains the same model in every parallel layout");
   command->require_subcommand(1);
+  command->footer("Example:\n  mtrain verify layouts quickstart --ranks 4");
   auto* layouts = command->add_subcommand(
       "layouts",
       "train a small version of a recipe in every parallel layout and compare it with one rank");

@@ -23,7 +23,8 @@ std::vector<std::string> take_settings(std::vector<std::string>& words);
 Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
                    const std::string& section);
 
-/// Creates the tokenizer of `-t NAME key=value …`; relative paths start at the working folder.
+/// Creates the tokenizer of `-t NAME key=value …`; relative paths are resolved against the working
+/// folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 

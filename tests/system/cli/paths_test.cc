@@ -44,7 +44,7 @@ std::string path_of(const fs::path& run) {
 }  // namespace
 
 TEST_CASE(
-    "a path on the command line starts at the current folder, one in a file at that file's "
+    "a path on the command line is resolved against the current folder, one in a file against the "
     "folder") {
   Scratch scratch("mtrain-paths");
   prepare(scratch / "mydata", "frank");
