@@ -245,7 +245,7 @@ constexpr ForeignName kNames[] = {
     {"train_on_input", "torchtune", "dataset.train_on", "true is all, false is assistant"},
     {"assistant_only_loss", "TRL", "dataset.train_on", "true is assistant, false is all"},
     {"completion_only_loss", "TRL", "dataset.train_on", "true is assistant, false is all"},
-    {"chat_template", "transformers, axolotl", "dataset.chat_template", "one that comes with mtrain, by name; a file: dataset.template_path"},
+    {"chat_template", "transformers, axolotl", "dataset.chat_template", "the name of a template that comes with mtrain; for a file, use dataset.template_path"},
     {"dataset_prepared_path", "axolotl", "", "prepare token files with `mtrain data prepare`"},
     {"preprocessing_num_workers", "transformers", "", "an option of `mtrain data prepare`"},
     {"group_by_length", "transformers", "", "dataset.packing fills samples instead"},
