@@ -67,7 +67,7 @@ class Recording {
     try {
       end();
     } catch (const std::exception& error) {
-      log_warn("the recorded GPU work is lost: ", error.what());
+      log_warn("cannot launch the work recorded in a CUDA graph: ", error.what());
     }
   }
   Recording(const Recording&) = delete;

@@ -125,7 +125,7 @@ std::string verify_table_line(const LayoutVerdict& v) {
 
 std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdict>& verdicts) {
   std::string out = verdicts.empty()
-                        ? cat(list.legal.size(), " layouts are valid and supported\n")
+                        ? cat(list.valid.size(), " layouts are valid and supported\n")
                         : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same),
                               " the same within rounding, ", count(verdicts, Kind::differs),
                               " differ, ", count(verdicts, Kind::failed), " failed\n");

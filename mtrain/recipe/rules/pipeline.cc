@@ -49,7 +49,7 @@ constexpr Rule kRules[] = {
      "train.global_batch_size; dist.microbatch_group_size"},
     {"pipeline-fills", "train.global_batch_size", "dist.pp > 1 and world_size % model_ranks == 0",
      "micro_batches >= dist.pp",
-     "a pipeline of {dist.pp} stages needs at least {dist.pp} micro-batches in a step, but "
+     "filling a pipeline of {dist.pp} stages takes {dist.pp} micro-batches in a step; "
      "train.global_batch_size gives {micro_batches}",
      "some ranks idle in every step", "train.global_batch_size", Severity::warning},
     {"end-stages-fit", "dist.first_stage_layers", MT_UNEVEN,

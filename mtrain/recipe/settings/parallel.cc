@@ -30,7 +30,7 @@ void DistSection::bind(Fields& f) {
   f("silence_seconds", silence_seconds,
     "the job ends within this time after a rank dies or is stopped; after a rank hangs, within "
     "this time or three times the slowest step, whichever is longer, or within timeout_minutes "
-    "while few steps have been timed; 0: only timeout_minutes applies")
+    "while too few steps have been timed; 0: only timeout_minutes applies")
       .min(0)
       .unit("s")
       .resume(safe);

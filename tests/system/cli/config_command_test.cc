@@ -423,7 +423,7 @@ TEST_CASE("config show and why of one setting: its error alone, where it is inva
       CHECK_MESSAGE(!has(outcome.err, "no setting"), outcome.err);
     }
   Outcome missing = cli({"config", "show", "train.steps", r, "~train.steps"});
-  CHECK_MESSAGE(has(missing.err, "must be given"), missing.err);
+  CHECK_MESSAGE(has(missing.err, "is required"), missing.err);
   CHECK_MESSAGE(!has(missing.err, "no setting"), missing.err);
   CHECK(has(cli({"config", "show", "train.stepz", r, "train.steps=1.5"}).err,
             "no setting train.stepz"));

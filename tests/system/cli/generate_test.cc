@@ -163,11 +163,13 @@ TEST_CASE("--chat warns where the records were not trained in a chat template") 
                 plain.out, plain.err);
   const std::string warning = "the run was trained on alpaca records in ";
   const std::string said = chat("plain");
-  CHECK_MESSAGE(has(said, warning + "Stanford Alpaca's prompt, and --chat talks in the chat "
-                                    "template "),
-                said);
+  CHECK_MESSAGE(
+      has(said,
+          warning +
+              "Stanford Alpaca's prompt, but --chat formats messages with the chat template "),
+      said);
   CHECK_MESSAGE(has(said, "chat_template.jinja"), said);
-  CHECK_MESSAGE(has(said, "--template alpaca talks in that prompt"), said);
+  CHECK_MESSAGE(has(said, "help: use --template alpaca; to train with"), said);
   CHECK_FALSE(has(chat("plain --template own/chat_template.jinja"), warning));  // was chosen
 
   Outcome own =

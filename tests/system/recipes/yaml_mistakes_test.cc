@@ -189,8 +189,9 @@ TEST_CASE(
   load("dataset.split=[90,10,0]", list);
   CHECK_MESSAGE(list.text().find("write \"90,10,0\"") != std::string::npos, list.text());
   load("train.steps=1,2", several);
-  CHECK_MESSAGE(several.text().find("several values, but one run uses one") != std::string::npos,
-                several.text());
+  CHECK_MESSAGE(
+      several.text().find("several values, but in one run a setting has one") != std::string::npos,
+      several.text());
 }
 
 TEST_CASE("a plugin that is not found may be one's own, and what is not built is not offered") {

@@ -169,9 +169,8 @@ TEST_CASE(
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
     CHECK_MESSAGE(
-        fault.find(
-            "help: optimizer.type is sgd, which does not have this setting: leave "
-            "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") !=
+        fault.find("help: optimizer.type is sgd, which does not have this setting: remove it (on "
+                   "the command line: ~optimizer.betas), or choose adamw, which has it") !=
             std::string::npos,
         fault);
   }
@@ -252,7 +251,7 @@ TEST_CASE(
   ConfigContainer config =
       ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
   auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");
-  config.resolve("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
+  config.resolve("optimizer.overlap", Node::boolean(true).set_location({source, 0, 0}));
   CHECK(config.section("optimizer").at("overlap").as_bool());
   CHECK(config.root().at("optimizer.overlap").as_bool());
   CHECK(config.to_yaml().find("overlap: true") != std::string::npos);

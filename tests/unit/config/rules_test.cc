@@ -101,7 +101,7 @@ TEST_CASE(
   Node root = parse_yaml("model: {heads: 32}\ndist: {tp: 3}\n");
   auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
                                         "model.kv_heads=8");
-  root.set("model.kv_heads", Node::integer(8).at_location({.source = typed}));
+  root.set("model.kv_heads", Node::integer(8).set_location({.source = typed}));
   CHECK(violations(root, {}).ends_with("|model.kv_heads=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("rules see the settings that a component calls by other names, and say
   // The mend names the setting that there is, and the trial changes it.
   auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
                                         "model.query_groups=8");
-  root.set("model.query_groups", Node::integer(8).at_location({.source = typed}));
+  root.set("model.query_groups", Node::integer(8).set_location({.source = typed}));
   CHECK(violations(root, {}, renamed)
             .ends_with("|model.query_groups=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
@@ -202,7 +202,7 @@ TEST_CASE("a setting without effect is a warning where the user wrote it") {
     Report report;
     auto root = load_yaml(std::make_shared<Source>(SourceKind::file, "r.yaml", recipe), report);
     REQUIRE(root.has_value());
-    for (const char* path : on_command_line) root->find(path)->at_location({.source = typed});
+    for (const char* path : on_command_line) root->find(path)->set_location({.source = typed});
     RuleInput input;
     input.root = &*root;
     input.field = [&](const std::string& path) {
