@@ -261,7 +261,7 @@ TEST_CASE("config migrate changes names and nothing else") {
 }
 
 TEST_CASE(
-    "config migrate reports names of other trainers, which no rename mends, with their places") {
+    "config migrate reports names of other trainers, which no rename fixes, with their places") {
   Scratch scratch("mtrain-migrate-foreign");
   const std::string text =
       "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: "

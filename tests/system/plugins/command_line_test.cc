@@ -191,7 +191,7 @@ TEST_CASE("inspect of what is not there") {
   CHECK(cli({"plugins", "inspect", "/etc/passwd"}).status == 13);
 }
 
-TEST_CASE("doctor names every part and mends what it can") {
+TEST_CASE("doctor names every part and repairs what it can") {
   ScratchFolder empty;
   Outcome out = cli({"--plugin-path", empty.path().string(), "doctor"});
   for (const char* part : {"versions", "cpu", "cores", "memory", "limits", "folder", "plugins"})

@@ -36,7 +36,7 @@ struct Mistake {
   std::string help;     // a part of it
 };
 
-/// Every mistake stands behind three sound lines.
+/// Every mistake comes after three valid lines.
 void check(const std::vector<Mistake>& mistakes) {
   for (const Mistake& mistake : mistakes) {
     Report report = report_of(kRest + mistake.text);
@@ -62,7 +62,7 @@ TEST_CASE("tabs in the indentation") {
             .ok());  // between key and value a tab is a space
 }
 
-TEST_CASE("no colon, no space behind it, or '=' in its place") {
+TEST_CASE("no colon, no space after it, or '=' in its place") {
   const std::string help = "write `steps: 5`: a key and its value are separated by ':' and a space";
   check({{"train:\n  steps 5\n", "5:3", "wanted a map of settings, got a string", help},
          {"train:\n  steps:5\n", "5:3", "wanted a map of settings, got a string", help},

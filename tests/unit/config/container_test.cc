@@ -354,13 +354,13 @@ TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how
   CHECK(faults(text).find("20000 errors") != std::string::npos);
 }
 
-TEST_CASE("every typo of every setting of a recipe is found and mended") {
+TEST_CASE("every typo of every setting of a recipe is found and corrected") {
   const std::string recipe =
       "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: "
       "0.1\n  "
       "momentum: 0.5\n";
   REQUIRE(faults(recipe).empty());
-  int typos = 0, mended = 0;
+  int typos = 0, corrected = 0;
   for (std::string key :
        {"train", "steps", "micro_batch_size", "optimizer", "type", "overlap", "lr", "momentum"}) {
     size_t at = recipe.find(key + ":");
@@ -387,11 +387,11 @@ TEST_CASE("every typo of every setting of a recipe is found and mended") {
               ? ""
               : report.substr(help + 13, report.find_first_of("?\n", help) - help - 13);
       offered = offered.substr(0, offered.find(' '));
-      mended += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
+      corrected += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
     }
   }
-  MESSAGE(mended << " of " << typos << " typos got the right first suggestion");
-  CHECK(mended * 100 >= typos * 95);
+  MESSAGE(corrected << " of " << typos << " typos got the right first suggestion");
+  CHECK(corrected * 100 >= typos * 95);
 }
 
 TEST_CASE("null without quotes does not name the plugin or the choice null") {

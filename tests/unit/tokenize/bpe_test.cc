@@ -45,7 +45,7 @@ struct Made {
     }
   }
 
-  /// The same merges in any order, and some of them once more behind all.
+  /// The same merges in any order, and some of them once more at the end.
   void shuffle(std::mt19937& random) {
     std::shuffle(merges.begin(), merges.end(), random);
     const size_t count = merges.size();
