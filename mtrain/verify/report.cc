@@ -111,7 +111,7 @@ Node to_node(const std::vector<RefusedLayouts>& refused) {
 }  // namespace
 
 std::string verify_table_head() {
-  return "result   of bound  loss 1   norm 1   gradient loss     time  layout\n";
+  return "result   of bound  1st loss 1st norm gradient loss     time  layout\n";
 }
 
 std::string verify_table_line(const LayoutVerdict& v) {

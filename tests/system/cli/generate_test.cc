@@ -243,7 +243,9 @@ TEST_CASE(
 
 TEST_CASE("generate and eval name the faults of a Hugging Face folder") {
   Scratch scratch("mtrain-hf-faults");
-  CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
+  Outcome neither = cli_in(scratch.path(), "generate --from . --prompt a");
+  CHECK(neither.status == 12);
+  CHECK_MESSAGE(has(neither.err, "or a Hugging Face folder, which has a config.json"), neither.err);
   copy_tiny_llama(scratch / "model");
   Outcome silent = cli_in(scratch.path(), "generate --from model --prompt a");
   CHECK(silent.status == 10);
