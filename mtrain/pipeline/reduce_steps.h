@@ -10,8 +10,8 @@ namespace mtrain {
 /// the action if no step does), or into the last R. Where the result of a B is sent to the stage
 /// before, the rank must not wait for reductions before it sends: buckets with
 /// GradientBucket::blocking go into the Scatter of the micro-batch instead, if the program has one.
-/// Without the action that it belongs to (B, W or R), a bucket gets no Reduce. REQUIRES: `lists`
-/// has the compute steps of all actions.
+/// Without the action that it belongs to (B, W or R), a bucket gets no Reduce.
+/// REQUIRES: `lists` has the compute steps of all actions.
 void insert_reductions(InnerStepLists& lists, const Program& program, const InnerStepRules& rules);
 
 }  // namespace mtrain

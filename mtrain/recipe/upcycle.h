@@ -4,8 +4,9 @@
 // parts, so that g of them in a row are one copy; the router has the same initial values for these,
 // and so selects whole copies (He et al. 2024, arXiv:2410.07524). The routing weights must have a
 // constant sum s. Then the factor c = g / s of the experts' last matrix keeps the function: with
-// the weight w_j of copy j, sum_j sum_p (w_j / g) · c · part_p(x) = (c / g) · (sum_j w_j) · mlp(x)
-// = mlp(x). Stateless functions; safe from any thread.
+// the weight w_j of copy j,
+//   sum_j sum_p (w_j / g) · c · part_p(x) = (c / g) · (sum_j w_j) · mlp(x) = mlp(x).
+// Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
