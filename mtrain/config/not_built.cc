@@ -76,7 +76,9 @@ void NotBuilt::report_to(Report& report) const {
       if (!w.remedy.empty()) remedies.push_back(w.remedy);
     }
     if (settings.size() > 1) fault.note("required by " + listed(settings));
-    if (!remedies.empty()) fault.fix("alternatively: " + listed(remedies));
+    if (!remedies.empty())
+      fault.fix(remedies.size() == 1 ? cat("use ", remedies[0], " instead")
+                                     : "use instead: " + listed(remedies));
   }
 }
 

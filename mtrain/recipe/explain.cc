@@ -222,7 +222,7 @@ Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
   for (const Rule* rule : recipe_rules().about(in_rules))
     rules.push(
         make_map({{"id", Node::string(rule->id)},
-                  {"when", Node::string(rule->unused ? cat(rule->path, " is given") : rule->when)},
+                  {"when", Node::string(rule->unused ? cat(rule->path, " is set") : rule->when)},
                   {"must", Node::string(rule->must)},
                   {"why", Node::string(rule->why)}}));
   return make_map({{"path", Node::string(path)},

@@ -12,7 +12,7 @@ namespace mtrain {
 struct RecipeState {
   enum class Kind : uint8_t {
     ready,
-    incomplete,  // valid, but a setting must be given on the command line, or a file that it names
+    incomplete,  // valid, but requires a setting on the command line, or a file that it names
                  // is missing
     not_built,   // valid, but needs parts that are not implemented or not in this build
     faulty,

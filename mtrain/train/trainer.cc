@@ -67,7 +67,7 @@ class Recording {
     try {
       end();
     } catch (const std::exception& error) {
-      log_warn("the recorded GPU work is lost: ", error.what());
+      log_warn("cannot launch the work recorded in a CUDA graph: ", error.what());
     }
   }
   Recording(const Recording&) = delete;
@@ -137,7 +137,8 @@ void Trainer::build() {
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads))
       log_warn(note);
   if (first())
-    log_resize(recipe_, session_.vocab_size), log_rows_without_id(recipe_, *session_.tokenizer),
+    log_resize(recipe_, session_.vocab_size, session_.valid_vocab),
+        log_rows_without_id(recipe_, *session_.tokenizer),
         warn_of_other_tokenizer(recipe_, *session_.tokenizer);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.log_summary = first();

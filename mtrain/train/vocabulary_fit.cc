@@ -60,31 +60,35 @@ void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
       cat("model.vocab_size is ", rows, place.empty() ? "" : cat(" (", place, ")"),
           ", and tokenizer '", recipe.settings.tokenizer.type, "' has ", ids, " ids");
   if (unused <= most_padding(ids))
-    return log_info(sizes, ": the last ", unused,
-                    unused == 1 ? " row is padding" : " rows are padding");
+    return log_info(sizes, ": the last ", counted(unused, "row"),
+                    unused == 1 ? " belongs to no token" : " belong to no token");
   log_warn(sizes, ": ", unused,
            " rows belong to no token, which is more than padding explains\n  help: choose the "
            "tokenizer that the model was trained with; for a model that starts from random values, "
            "set model.vocab_size=0");
 }
 
-std::string resize_words(const Recipe& recipe, int64_t rows) {
+std::string resize_words(const Recipe& recipe, int64_t rows, int64_t ids) {
   const ModelSection& model = recipe.settings.model;
   if (!model.resizes_vocabulary() || recipe.folder_vocab == 0) return "";
   const int64_t theirs = recipe.folder_vocab;
   const std::string folder = printable(recipe.resolve(model.init_from).string());
+  const std::string padding =
+      ids < rows ? cat("; the last ", counted(rows - ids, "row"),
+                       " without a token become padding, outside of the loss and of exports")
+                 : "";
   if (rows == theirs)
-    return cat("model.init_vocab=resize changes nothing: the model has ", rows, " rows, as ",
-               folder);
+    return cat("model.init_vocab=resize ", ids < rows ? "keeps all rows" : "changes nothing",
+               ": the model has ", rows, " rows, as ", folder, padding);
   if (rows < theirs)
     return cat("model.init_vocab=resize drops the last ", theirs - rows, " of ", theirs,
-               " rows of ", folder);
+               " rows of ", folder, padding);
   return cat("model.init_vocab=resize adds ", counted(rows - theirs, "row"), " to the ", theirs,
-             " of ", folder, ": the mean of these");
+             " of ", folder, ": the mean of these", padding);
 }
 
-void log_resize(const Recipe& recipe, int64_t rows) {
-  if (const std::string words = resize_words(recipe, rows); !words.empty()) log_info(words);
+void log_resize(const Recipe& recipe, int64_t rows, int64_t ids) {
+  if (const std::string words = resize_words(recipe, rows, ids); !words.empty()) log_info(words);
 }
 
 void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {

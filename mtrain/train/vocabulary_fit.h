@@ -16,10 +16,11 @@ MT_API int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokeni
 /// are more than padding explains.
 MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer);
 /// In words, how many of `rows` rows model.init_vocab=resize adds to those of the folder, or drops
-/// of them; empty for other recipes.
-MT_API std::string resize_words(const Recipe& recipe, int64_t rows);
+/// of them, and how many of the rows become padding because only the first `ids` have a token;
+/// empty for other recipes.
+MT_API std::string resize_words(const Recipe& recipe, int64_t rows, int64_t ids);
 /// Logs these words, if there are any.
-void log_resize(const Recipe& recipe, int64_t rows);
+void log_resize(const Recipe& recipe, int64_t rows, int64_t ids);
 /// Warns if model.init_from is a run with another tokenizer, since the rows of its table belong to
 /// other tokens.
 MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer);

@@ -88,7 +88,7 @@ void changed_greeting(Input& input) {
        "unchanged ones are believed");
 }
 
-/// A request to receive, with memory behind it that is nobody's.
+/// A request to receive, with memory after it that is nobody's.
 struct Wanted {
   static constexpr size_t kBehind = 1 << 16;
   Wanted(uint32_t tag, int peer, size_t size) : memory(size + kBehind, std::byte{0x5A}) {

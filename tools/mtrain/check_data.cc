@@ -55,7 +55,8 @@ class DataChecker {
       out_.text += cat("  tokenizer ", recipe_.settings.tokenizer.type, ": ",
                        human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
       const int64_t rows = vocabulary_rows(recipe_.settings, *tokenizer_);
-      if (const std::string resized = resize_words(recipe_, rows); !resized.empty())
+      const int64_t ids = recipe_.settings.model.vocab_size > 0 ? rows : tokenizer_->vocab_size();
+      if (const std::string resized = resize_words(recipe_, rows, ids); !resized.empty())
         out_.text += cat("  ", resized, '\n');
       log_rows_without_id(recipe_, *tokenizer_);
       warn_of_other_tokenizer(recipe_, *tokenizer_);

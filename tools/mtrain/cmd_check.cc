@@ -64,7 +64,8 @@ std::string ranks_line(const Recipe& recipe) {
 std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
   const ModelSection& model = recipe.settings.model;
   if (options.data || !model.resizes_vocabulary() || recipe.folder_vocab == 0) return "";
-  if (model.vocab_size > 0) return cat("  ", resize_words(recipe, model.vocab_size), '\n');
+  if (model.vocab_size > 0)
+    return cat("  ", resize_words(recipe, model.vocab_size, model.vocab_size), '\n');
   return cat("  model.init_vocab=resize: the rows are those of the tokenizer, and the folder has ",
              recipe.folder_vocab, "; --data says how many are added or dropped\n");
 }
@@ -73,7 +74,7 @@ std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
 std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   const BatchSchedule batches = s.batches();
-  const bool changes = batches.stages().size() > 1;
+  const bool changes = batches.periods().size() > 1;
   std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ",
                          s.model.seq_length, " tokens");
   const std::string replaced = replaced_length(recipe),
@@ -130,7 +131,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe)
             << '\n'
             << "  " << length_words(recipe) << ", "
-            << (s.batches().stages().size() > 1 ? "at most " : "")
+            << (s.batches().periods().size() > 1 ? "at most " : "")
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
             << ranks_line(recipe) << resize_line(recipe, options)
             << step_lines(recipe, options, built) << data.text << "  run folder "
@@ -189,7 +190,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
   command->add_flag("--json", options->json, "print the report as JSON");
   command
       ->add_option("--world-size", options->cluster.world_size,
-                   "check for this many ranks instead of this machine's")
+                   "check for this number of ranks instead of dist.nproc")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command

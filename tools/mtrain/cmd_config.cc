@@ -51,9 +51,10 @@ bool require_setting(const Recipe& recipe, const std::string& key, const PluginH
   const bool exists =
       catalog.section(section) && !catalog.settings_at(key, recipe.config.type_of(section)).empty();
   if (!recipe.report.ok() && exists) return false;
-  throw Error(ErrorClass::config,
-              cat("no setting ", printable(key, 100), " in ", root.loc().text()),
-              setting_help(key, root, catalog));
+  throw Error(
+      ErrorClass::config,
+      cat("no setting ", printable(key, 100), root.loc() ? " in " + root.loc().source->name() : ""),
+      setting_help(key, root, catalog));
 }
 
 /// The origin of a setting, or of those of a section, when the run started.

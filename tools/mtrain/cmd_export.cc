@@ -81,7 +81,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
                 cat(printable(options.from), " is a Hugging Face folder, not a run"),
-                cat("for another type or other shards: mtrain convert ", options.from, " ",
+                cat("for another dtype or other shard sizes: mtrain convert ", options.from, " ",
                     options.to, " --dtype bf16"));
   MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
@@ -220,7 +220,7 @@ void add_export_command(CLI::App& app, Cli& cli) {
 
 void add_convert_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "convert", "write a Hugging Face folder or a run in another type or other shards");
+      "convert", "copy a Hugging Face folder or a run with another dtype or other shard sizes");
   auto options = std::make_shared<ExportOptions>();
   command
       ->add_option("from", options->from, "a Hugging Face folder, a run or one of its checkpoints")
@@ -242,7 +242,8 @@ void add_convert_command(CLI::App& app, Cli& cli) {
 }
 
 void add_import_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("import", "make a run of a Hugging Face folder");
+  auto* command = app.add_subcommand(
+      "import", "create a run whose first checkpoint has the weights of a Hugging Face folder");
   auto from = std::make_shared<std::string>(), run = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   command->add_option("from", *from, "a Hugging Face folder")->required()->type_name("DIR");

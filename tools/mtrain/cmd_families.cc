@@ -96,10 +96,9 @@ void list(Cli& cli, const ListOptions& options) {
 }  // namespace
 
 void add_families_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand(
-      "families",
-      "list the families of Hugging Face models, and what those lack that cannot be "
-      "used; runs no plugin code");
+  auto* command = app.add_subcommand("families",
+                                     "list the families of Hugging Face models and, for "
+                                     "unsupported ones, the missing feature; runs no plugin code");
   auto options = std::make_shared<ListOptions>();
   auto* json = command->add_flag("--json", options->json, "print as JSON");
   command->add_flag("--markdown", options->markdown, "print as a table in Markdown")

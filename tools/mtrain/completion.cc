@@ -15,11 +15,11 @@ namespace {
 
 /// The meaning of the words before the word that is being typed.
 struct Typed {
-  const CLI::App* command = nullptr;    // the innermost one
-  std::string spelled;                  // "config show"
-  std::vector<std::string> words;       // those that are neither commands nor options
-  const CLI::Option* option = nullptr;  // the word being typed is its value
-  std::string tokenizer;                // of --tokenizer
+  const CLI::App* command = nullptr;       // the innermost one
+  std::string spelled;                     // "config show"
+  std::vector<std::string> words;          // those that are neither commands nor options
+  const CLI::Option* option = nullptr;     // the word being typed is its value
+  std::string tokenizer, dataset = "sft";  // of --tokenizer and --dataset
 };
 
 const CLI::App* subcommand(const CLI::App& app, const std::string& name) {
@@ -56,6 +56,8 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
         cli.plugin_path.push_back(words[i + 1]);
       else if (option->check_lname("tokenizer"))
         out.tokenizer = words[i + 1];
+      else if (option->check_lname("dataset"))
+        out.dataset = words[i + 1];
       ++i;
     } else if (const auto* deeper = out.words.empty() ? subcommand(*out.command, word) : nullptr) {
       out.command = deeper;
@@ -194,18 +196,24 @@ const char* kinds_of(const std::string& spelled) {
   return "";
 }
 
-/// Settings of a tokenizer, "path=", and files for those that name one.
-std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const std::string& word,
+/// Settings of a component, "path=", values for those that have choices, and files for those that
+/// name one. `before`: what precedes each name.
+std::vector<Candidate> component_settings(const char* kind, const std::string& name,
+                                          const std::string& before, std::string word,
                                           const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
-  const Schema* schema = catalog.component("tokenizer", tokenizer);
+  const Schema* schema = catalog.component(kind, name);
   std::vector<Candidate> out;
+  if (!word.starts_with(before)) return out;
+  word.erase(0, before.size());
   size_t equals = word.find('=');
   for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>{}) {
-    if (equals == std::string::npos) out.push_back({spec.path + "=", spec.doc});
+    if (equals == std::string::npos) out.push_back({cat(before, spec.path, "="), spec.doc});
     if (equals == std::string::npos || word.substr(0, equals) != spec.path) continue;
+    for (const auto& choice : spec.choices)
+      out.push_back({cat(before, spec.path, "=", choice), ""});
     for (auto& path : complete_path_setting(spec, word.substr(equals + 1)))
-      out.push_back({cat(spec.path, "=", path.text), path.doc});
+      out.push_back({cat(before, spec.path, "=", path.text), path.doc});
   }
   return out;
 }
@@ -271,10 +279,9 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
       append(out, complete_pair(word));
       [[fallthrough]];
     case 't':
-      append(out, tokenizer_settings(typed.tokenizer, word, plugins));
-      if (word.starts_with("dataset.") &&
-          (typed.spelled == "data show" || typed.spelled == "data pack"))
-        append(out, with_paths(word, complete_override(word, "", plugins), plugins));
+      append(out, component_settings("tokenizer", typed.tokenizer, "", word, plugins));
+      if (typed.spelled == "data show" || typed.spelled == "data pack")
+        append(out, component_settings("dataset", typed.dataset, "dataset.", word, plugins));
       return out;
     case 's':
       return {{"bash", ""}, {"zsh", ""}, {"fish", ""}};

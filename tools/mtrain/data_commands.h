@@ -67,8 +67,10 @@ struct RecordArguments {
   std::vector<std::string> dataset_settings() const;  // with "dataset."
   int64_t seq_length = 4096;
 };
+/// What a command reads.
+enum class RecordInputs : uint8_t { records, records_or_pair };
 /// Adds the options and settings that `data show` and `data pack` share.
-void add_record_options(CLI::App& command, RecordArguments& arguments);
+void add_record_options(CLI::App& command, RecordArguments& arguments, RecordInputs inputs);
 
 /// How tokens are shown.
 struct ShownTokens {

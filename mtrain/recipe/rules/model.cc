@@ -6,28 +6,29 @@ namespace {
 
 constexpr Rule kRules[] = {
     {"activation-of-gate", "model.activation", "model.activation == 'silu'", "model.mlp_gated",
-     "{model.activation} without a gate", "silu is the activation of a gate: of model.mlp_gated",
+     "silu needs model.mlp_gated=true", "silu is implemented only as the activation of a gated MLP",
      "model.mlp_gated=true; model.activation='gelu'"},
     {"relu-without-gate", "model.activation", "model.activation in ['relu', 'squared_relu']",
-     "not model.mlp_gated", "{model.activation} as a gate",
+     "not model.mlp_gated", "{model.activation} cannot be the activation of a gated MLP",
      "relu and squared_relu are activations of MLPs without a gate",
      "model.mlp_gated=false; model.activation='silu'"},
     {"experts-are-gated", "model.mlp_gated", "experts > 0", "model.mlp_gated",
-     "experts without a gate", "experts compute down(activation(gate(x)) * up(x))",
+     "experts need model.mlp_gated=true", "experts compute down(activation(gate(x)) * up(x))",
      "model.mlp_gated=true"},
     {"experts-without-bias", "model.mlp_bias", "experts > 0", "not model.mlp_bias",
-     "experts with biases", "the matrices of experts have none", "model.mlp_bias=false"},
+     "model.mlp_bias does not apply to experts", "biases of experts are model.moe.expert_bias",
+     "model.mlp_bias=false"},
     {"one-norm-before", "model.parallel", "model.parallel == 'one_norm'",
-     "model.norm_position != 'post'", "one_norm with norm_position=post",
+     "model.norm_position != 'post'", "one_norm cannot be combined with model.norm_position=post",
      "blocks have no norm that attention and MLP could share",
      "model.parallel='two_norms'; model.norm_position='pre'"},
     {"longrope-lists", "model.rope.short_factor", "model.rope.scaling == 'longrope'",
      "len(model.rope.short_factor) > 0 and len(model.rope.short_factor) == "
      "len(model.rope.long_factor)",
-     "longrope with {len(model.rope.short_factor)} short and {len(model.rope.long_factor)} long "
-     "factors",
-     "it divides each frequency by its own factor: give short_factor and long_factor one for each "
-     "pair of rotated dimensions",
+     "longrope needs as many short as long factors and at least one: there are "
+     "{len(model.rope.short_factor)} and {len(model.rope.long_factor)}",
+     "it divides each frequency by its own factor: short_factor and long_factor have one value for "
+     "each pair of rotated dimensions",
      ""},
     {"t5-decoder", "model.decoder_seq_length", "model.type == 't5'",
      "model.decoder_seq_length < model.seq_length",
@@ -38,7 +39,7 @@ constexpr Rule kRules[] = {
      "dataset.decoder_seq_length == model.decoder_seq_length",
      "the samples have {dataset.decoder_seq_length} positions of the decoder, and the model "
      "{model.decoder_seq_length}",
-     "recipes/dataset/t5_seq2seq.yaml takes it from the model",
+     "recipes/dataset/t5_seq2seq.yaml uses the value of the model",
      "dataset.decoder_seq_length=model.decoder_seq_length"},
     {"t5-pipeline", "dist.pp", "model.type == 't5'", "dist.pp == 1",
      "pipeline stages of an encoder with a decoder are not built", "", "dist.pp=1"},

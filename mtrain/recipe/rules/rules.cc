@@ -198,7 +198,7 @@ std::vector<SourcePtr> own_files(const ConfigContainer& config, bool saved) {
   for (const auto& file : composition.files)
     if (!saved && file.file == composition.file) out.push_back(file.source);
   for (const auto& text : config.overrides())
-    if (text.written) out.push_back(text.written.source);
+    if (text.written && text.given) out.push_back(text.written.source);
   return out;
 }
 

@@ -92,7 +92,7 @@ TEST_CASE(
   Outcome padded = check(384);
   CHECK_MESSAGE(has(padded.err,
                     "model.vocab_size is 384 (command line, argument 4), and tokenizer 'byte' has "
-                    "257 ids: the last 127 rows are padding"),
+                    "257 ids: the last 127 rows belong to no token"),
                 padded.err);
   CHECK_FALSE(has(padded.err, "warning"));
   Outcome foreign = check(386);

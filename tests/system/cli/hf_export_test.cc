@@ -133,7 +133,7 @@ TEST_CASE("a trained run is exported, and training continues from the exported f
   CHECK(config.at("architectures") == nlohmann::json::array({"LlamaForCausalLM"}));
   CHECK(config.at("max_position_embeddings") == 16);
   CHECK_FALSE(config.contains("rope_scaling"));
-  // The padding of the table of tokens is not part of the model.
+  // The padding of the embedding is not part of the model.
   const auto rows = tensors(scratch / "out").at("model.embed_tokens.weight").shape[0];
   CHECK(rows == config.at("vocab_size"));
   done(scratch,

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Trains on prepared bytes; `path`: what stands behind "path: ".
+/// Trains on prepared bytes; `path`: the text after "path: ".
 std::string text_recipe(const std::string& path) {
   std::string out = tiny_recipe();
   const std::string mock = "dataset: mock\n";

@@ -180,8 +180,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
          "help: write offline (in_batch is its name in trainers that pack each micro-batch "
          "separately; offline packs over the whole file)"},
         {"dataset.split=1",
-         "help: dataset.type is mock, which does not have this setting: leave it out "
-         "(where the recipe sets it: ~dataset.split), or choose "}}) {
+         "help: dataset.type is mock, which does not have this setting: remove it (on the command "
+         "line: ~dataset.split), or choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

@@ -177,13 +177,17 @@ TEST_CASE("any byte that changes and any end that is missing is one error that n
   for (const auto& [name, value] : manifest.items()) {
     if (name == "source" || name == "source_sha256") continue;  // not looked at without the source
     CAPTURE(name);
+    // The name of the template is for messages; only its type is checked.
+    const bool any_text = name == "chat_template";
     for (const nlohmann::json& other :
          {nlohmann::json(17), nlohmann::json("x"), nlohmann::json(nullptr), nlohmann::json(0.5)}) {
+      if (any_text && other.is_string()) continue;
       auto bad = manifest;
       bad[name] = other;
       put(scratch / "p.packed.json", bad.dump());
       CHECK_THROWS_AS(PackedFile(scratch / "p", origin()), Error);
     }
+    if (any_text) continue;  // files of older versions do not have it
     auto bad = manifest;
     bad.erase(name);
     put(scratch / "p.packed.json", bad.dump());
