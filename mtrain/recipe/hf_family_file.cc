@@ -99,7 +99,7 @@ class FamilyReader : FamilyWords {
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
       fault(root.loc(), "needs one of `keys`, `like` or `needs`",
             "a family has keys and tensors, or "
-            "says in `needs` which part is not built");
+            "says in `needs` which part is not implemented");
   }
 
   std::optional<std::pair<std::string, Node>> condition(const Node& node) {

@@ -133,12 +133,18 @@ void add_train_command(CLI::App& app, Cli& cli) {
                  "with -m: continue when a trial is invalid or fails")
       ->needs(multirun);
   command->footer(
-      "Examples:\n  mtrain recipes/quickstart.yaml\n  mtrain --nproc 4 recipes/quickstart.yaml\n  "
-      "mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in run.dir/0 "
-      "… run.dir/3\n  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
-      "run.dir=runs/second\n  mtrain train recipes/quickstart.yaml --cfg job --resolve -p "
-      "optimizer\nExit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 "
-      "NaN, infinity or diverging ranks, 15 a rank died or stopped answering,\n18 input/output, "
+      "Examples:\n"
+      "  mtrain recipes/quickstart.yaml\n"
+      "  mtrain --nproc 4 recipes/quickstart.yaml\n"
+      "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in "
+      "run.dir/0 … run.dir/3\n"
+      "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
+      "run.dir=runs/second\n"
+      "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
+      "Exit status: 0 done, 2 usage, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 "
+      "numeric fault (NaN or infinity, too many\n"
+      "skipped updates, replicas that diverged), 15 a rank died or stopped answering, 18 "
+      "input/output, 70 a bug in mtrain,\n"
       "129, 130, 138 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] { dispatch(cli, *words, *options); });
 }
