@@ -7,7 +7,8 @@
 
 namespace mtrain {
 
-/// numpy's add.reduce over float64: plain below 8 terms, eight partial sums to 128, halves above.
+/// numpy's add.reduce over float64: fewer than 8 terms in order, up to 128 in eight partial sums,
+/// more as the sum of two halves.
 MT_API double pairwise_sum(std::span<const double> x);
 
 }  // namespace mtrain

@@ -346,7 +346,7 @@ CallArguments ExpressionParser::arguments() {
   CallArguments out;
   take_symbol("(");
   while (!take_symbol_if(")")) {
-    if (at_symbol("*") || at_symbol("**")) fail("arguments by * and ** are not built");
+    if (at_symbol("*") || at_symbol("**")) fail("arguments by * and ** are not implemented");
     bool named =
         at(Token::Kind::name) && peek(1).kind == Token::Kind::symbol && peek(1).text == "=";
     if (named) {

@@ -118,7 +118,7 @@ class StatementParser {
     s.expressions.push_back(in_.tuple(false));
     s.expressions.push_back(in_.take_word_if("if") ? in_.expression() : nullptr);
     if (in_.at(Token::Kind::name) && in_.peek().text == "recursive")
-      in_.fail("recursive loops are not built", "call a macro instead");
+      in_.fail("recursive loops are not implemented", "call a macro instead");
     close_block();
     ++loops_;
     s.bodies.push_back(read_body({"else", "endfor"}));

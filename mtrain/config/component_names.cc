@@ -171,7 +171,7 @@ std::string setting_of_others(std::string_view path, const Schema& chosen,
   }
   if (others.empty()) return {};
   return cat(section, ".type is ", chosen.name,
-             ", which does not have this setting: leave it out (where the recipe sets it: ~", path,
+             ", which does not have this setting: remove it (on the command line: ~", path,
              "), or choose ", join(others, ", "),
              others.size() == 1 ? ", which has it" : ", which have it");
 }

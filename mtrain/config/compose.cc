@@ -33,7 +33,7 @@ void merge_at(Node& tree, Node body, const std::string& package, const MergeRule
   if (package.empty()) return tree.merge(std::move(body), &rules);
   auto parts = split(package, '.');
   for (size_t i = parts.size(); i-- > 0;) {
-    Node outer = Node::map().at_location(body.loc());
+    Node outer = Node::map().set_location(body.loc());
     Location where = body.loc();
     outer.append(parts[i], where, std::move(body));
     body = std::move(outer);
@@ -101,7 +101,7 @@ void apply(Composition& out, Override override, const ComposeRequest& request, R
   // scheduler=linear is its type; scheduler=null is an empty section.
   if (whole_section && override.value && !override.value->is_null() &&
       names_component(override, request)) {
-    Node section = Node::map().at_location(override.where);
+    Node section = Node::map().set_location(override.where);
     section.append("type", override.where, std::move(*override.value));
     override.value = std::move(section);
   }
@@ -198,13 +198,13 @@ ConfigFile with_options_listed(const ConfigFile& recipe, const ConfigRepository&
   });
   if (first == entries.end()) return out;
   Node list = Node::list();
-  list.at_location(out.defaults ? out.defaults->loc() : first->key_where);
+  list.set_location(out.defaults ? out.defaults->loc() : first->key_where);
   if (out.defaults && out.defaults->is_list()) list = *out.defaults;
   for (auto entry = first; entry != entries.end(); ++entry) {
     bool listed = std::any_of(list.items().begin(), list.items().end(),
                               [&](const Node& item) { return item.get(entry->key) != nullptr; });
     Location where = entry->value.loc();
-    Node choice = Node::map().at_location(where);
+    Node choice = Node::map().set_location(where);
     choice.append(listed ? "override " + entry->key : entry->key, where, std::move(entry->value));
     list.items().insert(listed ? list.items().end() : list.items().begin(), std::move(choice));
   }
@@ -255,7 +255,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     if (!choices.contains(i) || defaults.is_value(values[i].key))
       settings.push_back(std::move(values[i]));
   auto assemble = [&](const MergeRules& rules, Report& faults) {
-    out.tree = Node::map().at_location(recipe->body.loc());
+    out.tree = Node::map().set_location(recipe->body.loc());
     PatchLists lists;
     for (const auto& [config, package] : files) {
       Node body = config->body;

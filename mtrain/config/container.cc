@@ -25,7 +25,7 @@ namespace {
 Node expanded(Node value) {
   if (!value.is_scalar() || value.is_null()) return value;
   Location where = value.loc();
-  Node map = Node::map().at_location(where);
+  Node map = Node::map().set_location(where);
   map.append("type", where, std::move(value));
   return map;
 }
@@ -38,7 +38,7 @@ void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
 Node default_or_derived(const FieldSpec& spec, const std::string& owner) {
   if (spec.derived.empty()) return default_value(spec, owner);
   auto source = std::make_shared<Source>(SourceKind::built_in, "derived by " + owner, spec.derived);
-  return Node::string(spec.derived).at_location({source, 0, 0});
+  return Node::string(spec.derived).set_location({source, 0, 0});
 }
 
 /// The setting that a derived one is computed from: the first path of its expression.
@@ -157,7 +157,7 @@ void compute(Composition& composition, const ConfigRequest& request, const Schem
   interpolate(tree, scope, report);
 }
 
-/// Records the components and settings of a section that are known but not built.
+/// Records the components and settings of a section that are declared but not implemented.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
                       const SchemaCatalog& catalog, NotBuilt& lacking) {
   for (const Schema* owner : {&section, component}) {
@@ -265,7 +265,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   for (const auto& entry : tree->entries())
     if (!catalog.section(entry.key))
       unknown_section(entry, *tree, known, ++unknown <= kMaxSuggestions, catalog, report);
-  out.root_ = Node::map().at_location(tree->loc());
+  out.root_ = Node::map().set_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
   out.apply_shares();
@@ -337,7 +337,7 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
       if (spec.fact != Fact::none) facts_.emplace(spec.fact, schema.name + "." + spec.path);
     }
   root_.append(schema.name, given.loc(), std::move(whole));
-  Node none = Node::map().at_location(given.loc()).with_base_path(schema.name);
+  Node none = Node::map().set_location(given.loc()).with_base_path(schema.name);
   parts_[schema.name] = {std::move(parts[0]), component ? std::move(parts[1]) : std::move(none)};
 }
 
@@ -377,7 +377,7 @@ void ConfigContainer::apply_shares(std::string_view of) {
     if ((!of.empty() && of != share.of) || !whole || !whole->is(NodeKind::integer) || !part)
       continue;
     Node number = Node::integer(share_of(*part, whole->as_int()));
-    number.at_location(now->loc()).adopt_provenance(*now);
+    number.set_location(now->loc()).adopt_provenance(*now);
     *now = number;
     Part& owners = parts_.find(share.path.substr(0, share.path.find('.')))->second;
     for (Node* owner : {&owners.core, &owners.component})
@@ -420,7 +420,7 @@ Node ConfigContainer::resolved() const {
   for (const auto& share :
        shares_)  // keep shares as written, since their numbers depend on another setting
     if (Node* part = shown.find(share.path); part && parse_share(part->expression()))
-      *part = Node::plain(part->expression()).at_location(part->loc());
+      *part = Node::plain(part->expression()).set_location(part->loc());
   for (const auto& path : secrets_) shown.erase(path);
   for (const auto& path : derived_)
     shown.erase(path);  // they are recomputed when the text is loaded

@@ -107,7 +107,7 @@ class ListParser {
       begin += resolved->size();
     }
     if (text == value.as_text()) return value;
-    return Node::string(text).at_location(value.loc());
+    return Node::string(text).set_location(value.loc());
   }
 
   /// The value of ${resolver:arguments} in a choice, where only environment variables are

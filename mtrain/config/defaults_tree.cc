@@ -134,7 +134,7 @@ void DefaultsTree::read_list(DefaultsNode& node) {
   bool is_recipe = node.parent == nullptr;
   if (!node.file->defaults && !(is_recipe && !appended_.empty())) return;
   Node none = Node::list();
-  none.at_location(node.file->body.loc());
+  none.set_location(node.file->body.loc());
   auto entries = parse_defaults(node.file->defaults ? *node.file->defaults : none, report_);
   if (is_recipe) entries.insert(entries.end(), appended_.begin(), appended_.end());
   take_overrides(node, entries);

@@ -99,6 +99,8 @@ struct Schema {
   bool device_memory = false;
   /// A model that uses the results of its norms again; see Fields::reuses_norm_outputs().
   bool reuses_norm_outputs = false;
+  /// `needs` is implemented, but was left out when this mtrain was built.
+  bool left_out = false;
 };
 
 class Node;  // tree.h: a node of a parsed recipe

@@ -115,7 +115,7 @@ class Interpolator {
     try {
       std::string expression = node.as_text();
       Node value = evaluate(expression, 0);
-      value.at_location(node.loc()).adopt_provenance(node);
+      value.set_location(node.loc()).adopt_provenance(node);
       value.computed_from(expression);
       if (confidential_) value.mark_confidential();
       node = std::move(value);

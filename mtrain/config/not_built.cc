@@ -47,7 +47,8 @@ void NotBuilt::component(const Schema& component, const std::string& path, const
                          const std::vector<std::string>& built) {
   if (component.needs.empty()) return;
   std::string remedy = built.empty() ? "" : cat(path, "=", join(built, " or "));
-  wish(component.needs, {cat(path, "=", component.name), std::move(remedy), path, name.loc()});
+  wish(component.needs,
+       {cat(path, "=", component.name), std::move(remedy), path, name.loc(), component.left_out});
 }
 
 void NotBuilt::settings(const Schema& owner, const std::string& path, const Node& values) {
@@ -65,15 +66,19 @@ void NotBuilt::settings(const Schema& owner, const std::string& path, const Node
 void NotBuilt::report_to(Report& report) const {
   for (const auto& part : parts_) {
     const Wish& first = part.wishes[0];
+    const char* lacks =
+        first.left_out ? "this build does not have" : "mtrain does not implement yet";
     auto& fault = report.error("not-built", first.path, first.where,
-                               cat("needs ", part.name, ", which this build does not have"));
+                               cat("needs ", part.name, ", which ", lacks));
     std::vector<std::string> settings, remedies;
     for (const auto& w : part.wishes) {
       settings.push_back(w.setting);
       if (!w.remedy.empty()) remedies.push_back(w.remedy);
     }
     if (settings.size() > 1) fault.note("required by " + listed(settings));
-    if (!remedies.empty()) fault.fix("alternatively: " + listed(remedies));
+    if (!remedies.empty())
+      fault.fix(remedies.size() == 1 ? cat("use ", remedies[0], " instead")
+                                     : "use instead: " + listed(remedies));
   }
 }
 

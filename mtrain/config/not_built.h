@@ -1,5 +1,6 @@
-// NotBuilt: the parts that a recipe requests and this build does not implement. Collects the
-// settings and components that name such a part in `needs`, and reports one error for each part.
+// NotBuilt: the parts that a recipe requests and that are not implemented, or were left out of this
+// build. Collects the settings and components that name such a part in `needs`, and reports one
+// error for each part.
 // Used by container.cc only. Not synchronised: one thread at a time.
 #pragma once
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace mtrain {
 
-/// True when this value of the setting needs a part that is not built.
+/// True when this value of the setting needs a part that is not implemented.
 MT_API bool needs_part(const FieldSpec& spec, const Node& value);
 
 class NotBuilt {
@@ -19,7 +20,7 @@ class NotBuilt {
   /// Adds a component that a recipe names at `path`. `built`: the names that can be used instead.
   void component(const Schema& component, const std::string& path, const Node& name,
                  const std::vector<std::string>& built);
-  /// Adds the settings of a section whose values need a part that is not built. `values`: in
+  /// Adds the settings of a section whose values need a part that is not implemented. `values`: in
   /// canonical form.
   void settings(const Schema& owner, const std::string& path, const Node& values);
   void report_to(Report& report) const;
@@ -29,6 +30,7 @@ class NotBuilt {
     std::string setting, remedy;  // "dist.tp=8", "dist.tp=1"
     std::string path;
     Location where;
+    bool left_out = false;  // the part is implemented, but not in this build
   };
   struct Part {
     std::string name;

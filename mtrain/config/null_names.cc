@@ -29,7 +29,7 @@ void name_null(Node& value, const std::string& path, const std::string& kind, Re
   const std::string key = path.substr(path.rfind('.') + 1);
   fault.fix(file ? cat("write ", key, ": \"null\"")
                  : cat("write ", path, "='\"null\"': the shell removes the outer quotes"));
-  value = Node::quoted_string(kNull).at_location(value.loc()).adopt_provenance(value);
+  value = Node::quoted_string(kNull).set_location(value.loc()).adopt_provenance(value);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ void name_nulls(Node& tree, const SchemaCatalog& catalog, Report& report) {
     const std::string kind = catalog.kind_of(section.name);
     if (written_null(given) && !kind.empty() && catalog.component(kind, kNull)) {
       name_null(*given, section.name, kind, report);
-      Node map = Node::map().at_location(given->loc());
+      Node map = Node::map().set_location(given->loc());
       map.append("type", given->loc(), *given);
       *given = std::move(map);
       continue;

@@ -177,7 +177,7 @@ class OverrideParser {
       return fail("a config group is chosen by group=option", "write it without --set");
     bool literal = has_interpolation(*text_.raw);
     out_.value = Node::verbatim(literal ? escape_interpolation(*text_.raw) : *text_.raw);
-    out_.value->at_location(out_.where);
+    out_.value->set_location(out_.where);
     return std::move(out_);
   }
 

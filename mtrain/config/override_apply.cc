@@ -205,7 +205,7 @@ void apply_edit(Node& root, const std::string& key, const Override& override) {
   if (there && there->is_list()) {
     there->shadow(*there);
     edit_items(there->items(), *override.edit);
-    there->at_location(override.where);
+    there->set_location(override.where);
     return;
   }
   if (there && there->is(NodeKind::string) && there->as_text().find("${") != std::string::npos)
@@ -215,7 +215,7 @@ void apply_edit(Node& root, const std::string& key, const Override& override) {
     throw ApplyFault{cat("is not a list: ", brief(*there)), ""};
   Node list = Node::list();
   edit_items(list.items(), *override.edit);
-  list.at_location(override.where);
+  list.set_location(override.where);
   root.set(key, std::move(list));
 }
 

@@ -121,7 +121,7 @@ class ValueParser {
       readings += cat("for a list write [", all, "]; ");
     std::string text =
         all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
-    error("several values, but one run uses one")
+    error("several values, but in one run a setting has one")
         .fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
   }
 
@@ -141,7 +141,7 @@ class ValueParser {
     ++at_;
     return true;
   }
-  Node placed(Node node) const { return std::move(node.at_location(origin_.where)); }
+  Node placed(Node node) const { return std::move(node.set_location(origin_.where)); }
 
   /// `ends`: the characters that end an unquoted value here.
   OverrideValue element(int depth, std::string_view ends) {
@@ -281,7 +281,7 @@ class ValueParser {
       for (auto& item : sweep->values) place(item);
   }
   void place(Node& node) const {
-    node.at_location(origin_.where);
+    node.set_location(origin_.where);
     for (auto& item : node.items()) place(item);
     for (auto& entry : node.entries()) place(entry.value);
   }

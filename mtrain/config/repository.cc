@@ -122,7 +122,7 @@ std::string ConfigRepository::help_for_absent(const std::string& request) const 
   return cat(near.empty() ? "" : cat("did you mean ", join(near, " or "), "? "),
              "searched for the file, and for a recipe of that name in ",
              places.empty() ? "no folder: none of the search path exists" : join(places, ", "),
-             "; `mtrain recipes ls` lists recipes, `mtrain --help` commands");
+             "; `mtrain recipes ls` lists recipes, and `mtrain --help` lists commands");
 }
 
 const ConfigFile* ConfigRepository::load(const std::string& path, Report& report) {
@@ -145,7 +145,7 @@ const ConfigFile* ConfigRepository::load_file(const std::string& file,
   if (!root) return nullptr;
   if (root->is_null()) {
     Location where = root->loc();
-    root = Node::map().at_location(where);
+    root = Node::map().set_location(where);
   } else if (!root->is_map()) {
     auto& fault =
         report.error("wrong-type", "", root->loc(),

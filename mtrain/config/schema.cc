@@ -72,7 +72,7 @@ class SectionReader {
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
-      out.push_back(Node::map().at_location(section.loc()).with_base_path(options_.path));
+      out.push_back(Node::map().set_location(section.loc()).with_base_path(options_.path));
       if (!usable) continue;
       for (const auto& spec : schemas_[s]->fields) place(out.back(), spec, section);
     }
@@ -276,11 +276,11 @@ class SectionReader {
       }
       if (!read) return;
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
-      value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
+      value.set_location(slot.given->loc()).adopt_provenance(*slot.given);
       for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size();
            ++i)
         value.items()[i]
-            .at_location(slot.given->items()[i].loc())
+            .set_location(slot.given->items()[i].loc())
             .adopt_provenance(slot.given->items()[i]);
       if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
@@ -304,13 +304,14 @@ class SectionReader {
     Node value = unplaced_default(spec);
     auto& source = defaults_[owner];
     if (!source) source = default_source(owner);
-    return value.at_location({source, 0, 0});
+    return value.set_location({source, 0, 0});
   }
 
   void missing(const FieldSpec& spec, const Node& section) {
-    std::string or_else = spec.alternative.empty() ? "" : cat(", or ", full(spec.alternative));
+    std::string unless =
+        spec.alternative.empty() ? "" : cat(" unless ", full(spec.alternative), " is set");
     auto& fault = report_.error("missing", full(spec.path), {},
-                                cat("must be given: ", describe(spec), or_else));
+                                cat("is required (", describe(spec), ")", unless));
     if (!spec.doc.empty()) fault.note(spec.doc);
     if (section.loc() && section.is_map()) fault.note("the section is at " + section.loc().text());
     if (!spec.example.empty()) fault.fix(cat("e.g. ", full(spec.path), "=", spec.example));
@@ -340,7 +341,7 @@ Node validate(const Node& section, const Schema& schema, Report& report,
 }
 
 Node default_value(const FieldSpec& spec, const std::string& owner) {
-  return unplaced_default(spec).at_location({default_source(owner), 0, 0});
+  return unplaced_default(spec).set_location({default_source(owner), 0, 0});
 }
 
 const char* name(FieldType type) {

@@ -197,7 +197,7 @@ std::string description(const FieldSpec& spec) {
   if (spec.merge.kind == MergeKind::replace) doc += "; a later file's value replaces it whole";
   if (!spec.needs.empty()) {
     std::string values = spec.needs_values.empty() ? "" : join(spec.needs_values, ", ") + ": ";
-    doc += cat("; ", values, "not built yet, needs ", spec.needs);
+    doc += cat("; ", values, "not implemented yet, needs ", spec.needs);
   }
   return doc;
 }

@@ -44,7 +44,7 @@ std::vector<ConfigShare> take_shares(Node& tree, const SchemaCatalog& catalog,
     }
     out.push_back({section + "." + spec.path, spec.share_of});
     Node number = Node::integer(0);
-    number.at_location(node->loc()).adopt_provenance(*node).computed_from(node->as_text());
+    number.set_location(node->loc()).adopt_provenance(*node).computed_from(node->as_text());
     *node = std::move(number);
   };
   for (const auto& section : catalog.sections())

@@ -444,7 +444,7 @@ std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report
     if (!dimension.interval) continue;
     report
         .error("sweep", dimension.name, dimension.where, "an interval has no finite list of values")
-        .fix("write choice(…) or range(…): sampling from an interval is not built");
+        .fix("write choice(…) or range(…): sampling from an interval is not implemented");
     return {};
   }
   auto trials = sweep.trials();

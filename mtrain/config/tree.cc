@@ -159,7 +159,8 @@ const Node& Node::at(std::string_view path) const {
   std::vector<std::string> keys;
   for (const auto& entry : deepest->entries_) keys.push_back(join_path(parent, entry.key));
   auto near = nearest(path, keys, 1);
-  throw Error(ErrorClass::config, cat("no setting ", path, where_ ? " in " + where_.text() : ""),
+  throw Error(ErrorClass::config,
+              cat("no setting ", path, where_ ? " in " + where_.source->name() : ""),
               near.empty() ? "" : "did you mean " + near[0] + "?");
 }
 

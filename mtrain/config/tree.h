@@ -53,7 +53,7 @@ class MT_API Node {
   bool is_map() const { return kind_ == NodeKind::map; }
   bool is_list() const { return kind_ == NodeKind::list; }
   bool is_scalar() const { return kind_ < NodeKind::list; }
-  /// True for the scalar ???, which marks a value that must be given.
+  /// True for the scalar ???, which marks a required value.
   bool is_missing() const { return kind_ == NodeKind::string && text_ == "???"; }
 
   /// A scalar as it was written (without its quotes); "" for lists and maps.
@@ -99,7 +99,7 @@ class MT_API Node {
   void merge(Node over, const MergeRules* rules = nullptr);
 
   const Location& loc() const { return where_; }
-  Node& at_location(Location where) { return where_ = std::move(where), *this; }
+  Node& set_location(Location where) { return where_ = std::move(where), *this; }
   /// Earlier values of this node, oldest first.
   const std::vector<Shadowed>& history() const { return history_; }
   /// The expression that this value was computed from, "${…}"; empty for a literal.

@@ -139,7 +139,7 @@ class ScalarReader {
     return parse_quantity(node.as_text(), spec_.unit);
   }
   static Node as_number(const Node& given, const std::string& text) {
-    return Node::plain(text).at_location(given.loc()).adopt_provenance(given);
+    return Node::plain(text).set_location(given.loc()).adopt_provenance(given);
   }
   void quantity_fault(const Node& node, const Quantity& quantity) const {
     auto& fault = add("wrong-type", node,
@@ -266,7 +266,7 @@ class ScalarReader {
     if (spec_.choices.empty()) return true;
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
-    FieldSpec built = spec_;  // without the choices that are not built yet
+    FieldSpec built = spec_;  // without the choices that are not implemented yet
     std::erase_if(built.choices, [&](const std::string& choice) {
       return std::find(spec_.needs_values.begin(), spec_.needs_values.end(), choice) !=
              spec_.needs_values.end();
@@ -278,7 +278,7 @@ class ScalarReader {
     auto near = nearest(text, built.choices, 1);
     if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
     if (built.choices.size() < spec_.choices.size())
-      fault.note(cat("not built yet: ", join(spec_.needs_values, ", ")));
+      fault.note(cat("not implemented yet: ", join(spec_.needs_values, ", ")));
     return false;
   }
 
@@ -396,11 +396,12 @@ std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec,
                    (node.is_verbatim() || !node.expression().empty()) &&
                    resolve_scalar(node.as_text()) != NodeKind::string;
   if (by_schema && spec.type != FieldType::tree && spec.type != FieldType::string) {
-    Node plain = Node::plain(node.as_text()).at_location(node.loc()).adopt_provenance(node);
+    Node plain = Node::plain(node.as_text()).set_location(node.loc()).adopt_provenance(node);
     return read_value(plain, spec, path, report);
   }
   if (node.is_missing()) {
-    auto& fault = report.error("missing", path, node.loc(), cat("must be given: ", describe(spec)));
+    auto& fault =
+        report.error("missing", path, node.loc(), cat("is required (", describe(spec), ")"));
     if (!spec.doc.empty()) fault.note(spec.doc);
     return std::nullopt;
   }

@@ -454,7 +454,7 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
       return std::nullopt;
     if (list.events.empty()) {
       Node empty;
-      empty.at_location({source, 1, 1});
+      empty.set_location({source, 1, 1});
       return empty;
     }
     Node root = YamlBuilder(list.events, text, limits, report).build();

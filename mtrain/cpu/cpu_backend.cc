@@ -45,8 +45,8 @@ class CpuBackend final : public Backend {
     bool slow = has_slow_bf16_pairs();
     if (slow && isa_.name == "v4_bf16")
       return {false,
-              "kernels of level v4_bf16 have no bf16 arithmetic that is faster than fp32 on this "
-              "CPU; those of v4_amx have"};
+              "on this CPU, bf16 is not faster than fp32 with kernels of level v4_bf16; it is with "
+              "those of v4_amx"};
     if (has_bf16_products(isa_)) return {true, "this CPU has bf16 arithmetic"};
     if (processor_has_bf16_products())
       return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic",
@@ -91,11 +91,11 @@ std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
   Bf16Products bf16 = make_cpu_backend(1)->bf16_products();
   if (dtype == DType::bf16 && !bf16.fast)
     out.push_back(cat("bf16 is not faster than fp32 here: ", bf16.reason,
-                      ", so values are converted to fp32; mixed_precision.dtype=auto takes fp32"));
+                      ", so values are converted to fp32; mixed_precision.dtype=auto uses fp32"));
   if (dtype == DType::f16)
     out.push_back(
         cat("fp16 is not faster than fp32 on CPUs: values are converted to fp32; "
-            "mixed_precision.dtype=auto takes ",
+            "mixed_precision.dtype=auto uses ",
             bf16.fast ? "bf16" : "fp32"));
   if (int usable = cpu::usable_cpus(); threads > usable)
     out.push_back(

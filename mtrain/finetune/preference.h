@@ -1,6 +1,6 @@
 // Preference data: preferred and rejected answers. Reads, encodes and packs them; training
-// objectives for them (DPO, KTO) are not built. Stateless functions over values; a PreferenceFile
-// is immutable and safe from any thread.
+// objectives for them (DPO, KTO) are not implemented. Stateless functions over values; a
+// PreferenceFile is immutable and safe from any thread.
 //
 //   pairs   {prompt, chosen, rejected}: texts, or lists of messages
 //           {chosen, rejected}: conversations with a common beginning

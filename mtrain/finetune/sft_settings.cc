@@ -151,8 +151,9 @@ void SftSettings::bind(Fields& f) {
     "completion), last: the assistant's last turn, all: all messages")
       .one_of({"assistant", "last", "all"});
   f("packing", packing,
-    "pack several records into one sample; auto: packs on disk as they are, other records one per "
-    "sample; none: one record per sample; offline: over the whole file, by first-fit decreasing")
+    "pack several records into one sample; auto: use the packs of a packed file unchanged, and one "
+    "record per sample for other files; none: one record per sample; offline: over the whole file, "
+    "by first-fit decreasing")
       .one_of({"auto", "none", "offline"});
   f("packed_length", packed_length,
     "packing=offline: tokens of a packed sample; 0: model.seq_length")

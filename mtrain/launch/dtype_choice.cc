@@ -69,7 +69,7 @@ void settle(Recipe& recipe, const DtypeChoice& choice) {
   recipe.dtype_reason = choice.reason;
   auto source = std::make_shared<Source>(SourceKind::built_in, cat(kSourcePrefix, choice.reason),
                                          choice.dtype);
-  recipe.config.resolve(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
+  recipe.config.resolve(kSetting, Node::string(choice.dtype).set_location({source, 0, 0}));
 }
 
 bool is_auto(const Recipe& recipe) {

@@ -90,13 +90,14 @@ float BlockSettings::embedding_factor(int64_t hidden_size, DType dtype) const {
 
 void BlockSettings::check() const {
   const bool gate_only = activation == "silu", plain_only = activation.ends_with("relu");
-  MT_USER_CHECK(
-      mlp_gated ? !plain_only : !gate_only, ErrorClass::config,
-      cat("model.activation=", activation, " with model.mlp_gated=", mlp_gated ? "true" : "false"),
-      "silu is the activation of a gate, relu and squared_relu are not; gelu and gelu_new "
-      "are both");
+  MT_USER_CHECK(mlp_gated ? !plain_only : !gate_only, ErrorClass::config,
+                cat("model.activation=", activation,
+                    " does not support model.mlp_gated=", mlp_gated ? "true" : "false"),
+                "silu needs a gated MLP, relu and squared_relu one without a gate; gelu and "
+                "gelu_new support both");
   MT_USER_CHECK(parallel != "one_norm" || norms_before(), ErrorClass::config,
-                "model.parallel=one_norm with model.norm_position=post, which has no norm to share",
+                "model.parallel=one_norm cannot be combined with model.norm_position=post, which "
+                "has no norm to share",
                 "choose model.norm_position=pre or sandwich, or model.parallel=two_norms");
 }
 

@@ -6,7 +6,7 @@ namespace {
 /// Refuses what has no meaning here before any parameter is made.
 const AttentionOptions& accepted(const AttentionOptions& options) {
   MT_USER_CHECK(!options.qk_norm && options.clip == 0 && !options.gate, ErrorClass::config,
-                "attention.qk_norm, clip_qkv or output_gate with latent attention",
+                "latent attention does not support attention.qk_norm, clip_qkv and output_gate",
                 "the latents have norms of their own: leave these settings out, or set "
                 "mla.kv_lora_rank=0");
   return options;

@@ -3,7 +3,7 @@
 namespace mtrain {
 
 Tensor activate(Activation kind, const Tensor& x) {
-  MT_CHECK(kind != Activation::silu, "silu without a gate");
+  MT_CHECK(kind != Activation::silu, "silu in an MLP without a gate");
   if (kind == Activation::relu) return relu(x, ReluKind::plain);
   if (kind == Activation::squared_relu) return relu(x, ReluKind::squared);
   return gelu(x, kind == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
@@ -11,7 +11,7 @@ Tensor activate(Activation kind, const Tensor& x) {
 
 Tensor gate(Activation kind, const Tensor& gate, const Tensor& up) {
   if (kind == Activation::silu) return silu_mul(gate, up);
-  MT_CHECK(kind == Activation::gelu_erf || kind == Activation::gelu_tanh, "relu as a gate");
+  MT_CHECK(kind == Activation::gelu_erf || kind == Activation::gelu_tanh, "relu in a gated MLP");
   return gelu_mul(gate, up, kind == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
 }
 

@@ -12,7 +12,8 @@ namespace {
 
 ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
   MT_USER_CHECK(!active_axis(p.tp) || p.sequence_parallel, ErrorClass::config,
-                cat("experts on dist.tp=", axis_size(p.tp), " ranks that all hold the same tokens"),
+                cat("experts with dist.tp=", axis_size(p.tp),
+                    " need dist.sp=true: without it, all these ranks hold the same tokens"),
                 "set dist.sp=true, or dist.tp=1");
   MT_USER_CHECK(options.experts % axis_size(p.ep) == 0, ErrorClass::config,
                 cat(options.experts, " experts cannot be divided among dist.ep=", axis_size(p.ep)),
@@ -83,7 +84,8 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
   MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->max_tokens_per_cp_rank == 0,
                 ErrorClass::config,
-                "seq_aux_loss with dist.dynamic_cp, whose ranks share different sequences",
+                "seq_aux_loss cannot be combined with dist.dynamic_cp, where a sequence is split "
+                "over changing ranks",
                 "choose aux_loss, or dist.dynamic_cp=false");
 }
 

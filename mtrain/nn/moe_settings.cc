@@ -31,8 +31,8 @@ void RouterSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
   f("group_best", group_best,
-    "a group is ranked by the sum of this number of its best scores; 0: top_k / group_top_k, at "
-    "least 1")
+    "a group's rank is the sum of its highest scores, this many of them; 0: top_k / group_top_k, "
+    "at least 1")
       .min(0)
       .max(kLargestDimension);
   f("logit_bias", logit_bias, "the router's projection adds a learned bias (gpt-oss)")
@@ -42,9 +42,9 @@ void RouterSettings::bind(Fields& f) {
 
 void RouterSettings::bind_balance(Fields& f) {
   f("balancing", balancing,
-    "load-balancing methods; sinkhorn: while training, experts are selected by an assignment of "
-    "the "
-    "micro-batch's tokens that gives each expert the same share, and not by score")
+    "load-balancing methods; sinkhorn: in training, experts are selected by Sinkhorn's algorithm, "
+    "which gives each expert about the same share of a micro-batch's tokens, instead of by the "
+    "highest scores")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
       .renamed_from({"moe_router_load_balancing_type"});
   f("aux_loss_coeff", aux_loss_coeff, "coefficient of each balancing loss")
@@ -95,8 +95,8 @@ void MoeSettings::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"moe_shared_expert_intermediate_size"});
   f("shared_experts", shared_experts,
-    "number of shared experts of the same width as the others, which are one MLP; 0: as "
-    "shared_ffn_hidden_size says")
+    "number of shared experts, each as wide as a routed one; they are computed as one MLP; 0: "
+    "shared_ffn_hidden_size gives the width")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
@@ -236,19 +236,23 @@ void MoeSettings::check() const {
       top_k <= open, ErrorClass::config,
       cat(place, ".top_k is ", top_k, ", but the chosen groups have only ", open, " experts"),
       cat("raise ", place, ".router.group_top_k"));
-  MT_USER_CHECK(router.normalize != "never" || router.score != "softmax" || router.pre_softmax,
-                ErrorClass::config,
-                cat(place, ".router.normalize=never with softmax over the selected experts"),
-                cat("their sum is 1 in any case: set ", place, ".router.pre_softmax=true"));
+  MT_USER_CHECK(
+      router.normalize != "never" || router.score != "softmax" || router.pre_softmax,
+      ErrorClass::config,
+      cat(place,
+          ".router.normalize=never cannot be combined with softmax over the selected experts"),
+      cat("their sum is 1 in any case: set ", place, ".router.pre_softmax=true"));
   MT_USER_CHECK(shared_experts == 0 || shared_ffn_hidden_size == 0, ErrorClass::config,
                 cat(place, ".shared_experts and ", place,
                     ".shared_ffn_hidden_size both give the width of the shared expert"),
                 "leave one of them out");
-  MT_USER_CHECK((swish_factor == 1 && glu_offset == 0 && !activation_clamp) ||
-                    (shared_experts == 0 && shared_ffn_hidden_size == 0),
-                ErrorClass::config,
-                cat(place, ".activation_clamp, swish_factor or glu_offset with a shared expert"),
-                "the shared expert has none of them: leave them out, or the shared expert");
+  MT_USER_CHECK(
+      (swish_factor == 1 && glu_offset == 0 && !activation_clamp) ||
+          (shared_experts == 0 && shared_ffn_hidden_size == 0),
+      ErrorClass::config,
+      cat(place,
+          ".activation_clamp, swish_factor and glu_offset cannot be combined with a shared expert"),
+      "the shared expert has none of them: leave them out, or the shared expert");
 }
 
 MoeOptions MoeSettings::options(int64_t ffn) const {

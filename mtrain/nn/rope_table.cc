@@ -12,20 +12,21 @@ void RopeConfig::bind(Fields& f) {
       .exclusive_min(0)
       .renamed_from({"rope_theta", "rotary_base"});
   f("local_theta", local_theta,
-    "base of the rotary frequencies of blocks with model.attention.window, which are then not "
-    "scaled; 0: the same frequencies as in other blocks")
+    "base of the rotary frequencies of blocks with model.attention.window, where rope.scaling then "
+    "does not apply; 0: the same frequencies as in other blocks")
       .min(0)
       .renamed_from({"rope_local_base_freq"});
   f("scaling", scaling,
     "how rotary frequencies are scaled for long context, as transformers' rope_type of that name")
       .one_of({"none", "linear", "dynamic", "yarn", "longrope", "llama3"});
   f("factor", factor,
-    "scaling divides frequencies by this; dynamic: how fast theta grows; longrope: maximum over "
-    "original context length, for the attention factor")
+    "scaling divides frequencies by this; dynamic: how fast theta grows; longrope: ratio of the "
+    "maximum to the original context length, from which the attention factor follows")
       .min(1)
       .renamed_from({"rotary_scaling_factor"});
   f("original_max_positions", original_max_positions,
-    "context length of the original model, before scaling; dynamic: up to which theta is kept")
+    "context length of the original model, before scaling; dynamic: the longest sequence for which "
+    "theta is unchanged")
       .min(1)
       .unit("tokens");
   f("low_freq_factor", low_freq_factor,
@@ -66,8 +67,8 @@ void RopeConfig::bind_yarn(Fields& f) {
     "scaling=yarn: coefficient of the attention factor, if mscale_all_dim is set too")
       .min(0);
   f("mscale_all_dim", mscale_all_dim,
-    "scaling=yarn: coefficient of the part of the attention factor that is divided out, because "
-    "the model has it in its softmax scale; 0: none")
+    "scaling=yarn, as in DeepSeek: coefficient of the factor that is applied to the softmax scale, "
+    "and by which the attention factor is divided; 0: none")
       .min(0);
   f("attention_factor", attention_factor,
     "scaling=yarn and longrope: factor of rotated queries and keys; null: from factor")

@@ -35,10 +35,9 @@ struct PipelinePlace {
   /// progress; the interpreter sets it to switch to the overlapped action. Null if actions never
   /// overlap.
   std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
-  /// The inner steps of actions; set_gradient_hooks() sets their buckets. From the stages'
-  /// ParallelContext, set while a program runs: the exchanges of tokens are checked against them.
-  /// Null if there are none.
-  InnerStepRules steps = {};
+  InnerStepRules steps = {};  // of actions; set_gradient_hooks() sets their buckets
+  /// Checks the exchanges of tokens against `steps` while a program runs; from the stages'
+  /// ParallelContext. Null if there are none.
   std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
   /// Defers the gradient of the output head's matrix to the last stage's R, for at most
   /// `deferred_head_limit` micro-batches at a time (0: all). Megatron-LM:

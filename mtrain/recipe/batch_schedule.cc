@@ -24,76 +24,80 @@ std::optional<int64_t> whole(std::string_view text) {
   return value;
 }
 
-std::optional<BatchSchedule::Stage> stage_of(std::string_view item) {
+std::optional<BatchSchedule::Period> period_of(std::string_view item) {
   const size_t colon = item.find(':');
   if (colon == std::string_view::npos) return {};
   auto step = whole(trim(item.substr(0, colon))), samples = whole(trim(item.substr(colon + 1)));
   if (!step || !samples || *samples == 0) return {};
-  return BatchSchedule::Stage{*step, *samples};
+  return BatchSchedule::Period{*step, *samples};
 }
 
 }  // namespace
 
 BatchSchedule BatchSchedule::parse(std::span<const std::string> items, std::string& fault) {
-  std::vector<Stage> stages;
+  std::vector<Period> periods;
   for (const std::string& item : items) {
-    auto stage = stage_of(item);
-    if (!stage) {
-      fault = cat("'", printable(item), "' does not have the form step:samples, such as 2000:1024");
-    } else if (stages.empty() && stage->first_step != 0) {
-      fault = cat("the first item is '", printable(item),
-                  "', so the batch sizes of the steps before step ", stage->first_step,
-                  " are missing: start with 0:SAMPLES");
-    } else if (!stages.empty() && stage->first_step <= stages.back().first_step) {
-      fault = cat("'", printable(item), "' follows step ", stages.back().first_step,
-                  ": steps must ascend");
+    auto period = period_of(item);
+    if (!period) {
+      fault = cat("'", printable(item),
+                  "' does not have the form FINISHED_STEPS:SAMPLES, such as 2000:1024");
+    } else if (periods.empty() && period->steps_before != 0) {
+      fault =
+          cat("the first item is '", printable(item), "', so ",
+              period->steps_before == 1 ? "the first step has"
+                                        : cat("the first ", period->steps_before, " steps have"),
+              " no batch size: start with 0:SAMPLES");
+    } else if (!periods.empty() && period->steps_before <= periods.back().steps_before) {
+      fault = cat("'", printable(item), "' follows an item with ", periods.back().steps_before,
+                  ": finished steps must ascend");
     } else {
-      stages.push_back(*stage);
+      periods.push_back(*period);
       continue;
     }
     return constant(1);
   }
-  return stages.empty() ? constant(1) : BatchSchedule(std::move(stages));
+  return periods.empty() ? constant(1) : BatchSchedule(std::move(periods));
 }
 
 int64_t BatchSchedule::samples_at(int64_t finished) const {
-  int64_t samples = stages_.front().samples;
-  for (const Stage& stage : stages_)
-    if (stage.first_step <= finished) samples = stage.samples;
+  int64_t samples = periods_.front().samples;
+  for (const Period& period : periods_)
+    if (period.steps_before <= finished) samples = period.samples;
   return samples;
 }
 
 int64_t BatchSchedule::samples_until(int64_t steps) const {
   int64_t sum = 0;
-  for (size_t i = 0; i < stages_.size() && stages_[i].first_step < steps; ++i) {
-    const int64_t end = i + 1 < stages_.size() ? std::min(steps, stages_[i + 1].first_step) : steps;
-    sum += (end - stages_[i].first_step) * stages_[i].samples;
+  for (size_t i = 0; i < periods_.size() && periods_[i].steps_before < steps; ++i) {
+    const int64_t end =
+        i + 1 < periods_.size() ? std::min(steps, periods_[i + 1].steps_before) : steps;
+    sum += (end - periods_[i].steps_before) * periods_[i].samples;
   }
   return sum;
 }
 
 double BatchSchedule::steps_for(double samples) const {
-  for (size_t i = 0; i + 1 < stages_.size(); ++i) {
-    const auto before = static_cast<double>(samples_until(stages_[i].first_step));
-    if (static_cast<double>(samples_until(stages_[i + 1].first_step)) >= samples)
-      return static_cast<double>(stages_[i].first_step) +
-             std::ceil((samples - before) / static_cast<double>(stages_[i].samples));
+  for (size_t i = 0; i + 1 < periods_.size(); ++i) {
+    const auto before = static_cast<double>(samples_until(periods_[i].steps_before));
+    if (static_cast<double>(samples_until(periods_[i + 1].steps_before)) >= samples)
+      return static_cast<double>(periods_[i].steps_before) +
+             std::ceil((samples - before) / static_cast<double>(periods_[i].samples));
   }
-  const Stage& last = stages_.back();
-  return static_cast<double>(last.first_step) +
-         std::ceil((samples - static_cast<double>(samples_until(last.first_step))) /
+  const Period& last = periods_.back();
+  return static_cast<double>(last.steps_before) +
+         std::ceil((samples - static_cast<double>(samples_until(last.steps_before))) /
                    static_cast<double>(last.samples));
 }
 
 int64_t BatchSchedule::largest() const {
   int64_t samples = 0;
-  for (const Stage& stage : stages_) samples = std::max(samples, stage.samples);
+  for (const Period& period : periods_) samples = std::max(samples, period.samples);
   return samples;
 }
 
 int64_t BatchSchedule::common_divisor() const {
   int64_t divisor = 0;
-  for (const Stage& stage : stages_) divisor = std::gcd(divisor, stage.samples);
+  for (const Period& period : periods_) divisor = std::gcd(divisor, period.samples);
   return divisor;
 }
 
@@ -106,9 +110,9 @@ BatchSchedule Settings::batches() const {
 }
 
 std::string BatchSchedule::text() const {
-  std::string out = std::to_string(stages_.front().samples);
-  for (size_t i = 1; i < stages_.size(); ++i)
-    out += cat(", from step ", stages_[i].first_step + 1, " on ", stages_[i].samples);
+  std::string out = std::to_string(periods_.front().samples);
+  for (size_t i = 1; i < periods_.size(); ++i)
+    out += cat(", from step ", periods_[i].steps_before + 1, " on ", periods_[i].samples);
   return out;
 }
 

@@ -11,17 +11,17 @@ namespace mtrain {
 
 class MT_API BatchSchedule {
  public:
-  struct Stage {
-    int64_t first_step;  // steps finished before the first one with this size
-    int64_t samples;     // of one step, over all ranks
+  struct Period {
+    int64_t steps_before;  // the number of steps before the first one with this size
+    int64_t samples;       // of one step, over all ranks
   };
   /// The same size at every step.
   static BatchSchedule constant(int64_t samples) { return BatchSchedule({{0, samples}}); }
-  /// Parses items "first_step:samples": the first one has step 0, and steps ascend. If an item is
-  /// invalid, `fault` says which and why, and the result has batch size 1.
+  /// Parses items "finished_steps:samples": the first one has 0 finished steps, and the numbers
+  /// ascend. If an item is invalid, `fault` says which and why, and the result has batch size 1.
   static BatchSchedule parse(std::span<const std::string> items, std::string& fault);
 
-  const std::vector<Stage>& stages() const { return stages_; }
+  const std::vector<Period>& periods() const { return periods_; }
   /// The batch size of the step after `finished` steps.
   int64_t samples_at(int64_t finished) const;
   /// The total number of samples of the first `steps` steps.
@@ -35,8 +35,8 @@ class MT_API BatchSchedule {
   std::string text() const;
 
  private:
-  explicit BatchSchedule(std::vector<Stage> stages) : stages_(std::move(stages)) {}
-  std::vector<Stage> stages_;  // not empty
+  explicit BatchSchedule(std::vector<Period> periods) : periods_(std::move(periods)) {}
+  std::vector<Period> periods_;  // not empty
 };
 
 }  // namespace mtrain

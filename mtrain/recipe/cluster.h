@@ -21,7 +21,7 @@ struct GpuType {
   double link_gb;  // GB/s in one direction, from the other GPUs of its domain: NVLink, else PCIe
 };
 
-/// The machines that are assumed, if they differ from this machine.
+/// The machines for which a recipe is checked; default: this machine.
 struct Cluster {
   int64_t world_size = 0;  // ranks; 0: not given
   bool starts_run =

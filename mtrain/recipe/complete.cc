@@ -33,7 +33,7 @@ std::string sign_of(const std::string& typed) {
   return "";
 }
 
-/// Adds the components of a kind that are built, each after the text `before`.
+/// Adds the components of a kind that are implemented, each after the text `before`.
 void add_components(const std::string& before, const std::string& kind,
                     const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))

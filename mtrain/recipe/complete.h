@@ -26,7 +26,7 @@ MT_API std::vector<Candidate> complete_override(const std::string& typed, const 
                                                 const PluginHost& plugins);
 /// Paths of settings, "optimizer.lr".
 MT_API std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalog& catalog);
-/// The candidate for an entry of a folder, typed as `path`; nothing to omit the entry.
+/// Returns the candidate for an entry of a folder, typed as `path`, or nullopt to leave it out.
 using AcceptEntry = std::function<std::optional<Candidate>(const fs::directory_entry& entry,
                                                            const std::string& path)>;
 /// The entries of the folder of a partly typed path, as they would be typed.

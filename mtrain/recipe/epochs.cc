@@ -78,7 +78,7 @@ void log_steps(const Recipe& recipe) {
 
 void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
   Location where = recipe.config.root().find(kEpochs)->loc();
-  recipe.config.resolve(kSteps, Node::integer(steps).at_location(where), kEpochs);
+  recipe.config.resolve(kSteps, Node::integer(steps).set_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
   recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
   Report report;

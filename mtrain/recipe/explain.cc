@@ -169,7 +169,7 @@ std::string setting_text(const Node& setting) {
   if (const Node* old = setting.get("renamed_from")) line("also called", joined(*old));
   if (const Node* other = setting.get("alternative")) line("instead of", other->as_text());
   if (const Node* needs = setting.get("needs"))
-    line("needs", cat(needs->as_text(), ", which this build does not support"));
+    line("needs", cat(needs->as_text(), ", which mtrain does not implement yet"));
   if (setting.get("secret")) line("secret", "never saved or shown");
   for (const auto& [resume, words] : kResume)
     if (setting.get("resume")->as_text() == resume) line("on resume", words);
@@ -222,7 +222,7 @@ Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
   for (const Rule* rule : recipe_rules().about(in_rules))
     rules.push(
         make_map({{"id", Node::string(rule->id)},
-                  {"when", Node::string(rule->unused ? cat(rule->path, " is given") : rule->when)},
+                  {"when", Node::string(rule->unused ? cat(rule->path, " is set") : rule->when)},
                   {"must", Node::string(rule->must)},
                   {"why", Node::string(rule->why)}}));
   return make_map({{"path", Node::string(path)},

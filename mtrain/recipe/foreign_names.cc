@@ -81,7 +81,8 @@ std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
   const std::string values = lacking ? "" : with_values(row.setting, row.how);
   if (!values.empty()) return cat("use ", values, origin);
   return cat(lacking ? "the setting would be " : "use ", row.setting, row.how.empty() ? "" : ": ",
-             row.how, lacking ? cat("; it needs ", spec->needs, ", not built yet") : "", origin);
+             row.how, lacking ? cat("; it needs ", spec->needs, ", not implemented yet") : "",
+             origin);
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ std::string foreign_model_help(std::string_view name, const HfFamilies& families
   if (!family) return {};
   const std::string &type = family->model_type, &plugin = family->plugin;
   if (const std::string lacks = lacking_part(*family, schema_of(plugin)); !lacks.empty())
-    return cat(type, " is not supported; not built: ", lacks);
+    return cat(type, " is not supported; not implemented: ", lacks);
   return cat("write ", plugin, type == plugin ? "" : cat(", which implements ", type),
              "; for trained weights model.init_from=DIR, a Hugging Face folder");
 }

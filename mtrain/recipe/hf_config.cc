@@ -324,7 +324,7 @@ class Reader {
     const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       refuse_unless_ignored(key,
-                            cat("it needs ", field.needs, ", which this build does not support"));
+                            cat("it needs ", field.needs, ", which mtrain does not implement yet"));
       return;
     }
     auto [there, added] = set_.emplace(field.path, key);
@@ -451,7 +451,7 @@ class Reader {
     set_blocks(rule, {rule.from_block, from}, std::move(blocks));
   }
 
-  /// The window becomes the setting. Where it is not built, it is accepted if no sequence is
+  /// The window becomes the setting. Where it is not implemented, it is accepted if no sequence is
   /// longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
     if (layer_types_are("full_attention") || key.value() == false) return;

@@ -21,7 +21,8 @@ struct HfSetting {
   bool omitted =
       false;           // not in config.json: the value is the default of the family's config class
   bool warns = false;  // training: a different value in the recipe is worth a warning
-  Node same_as;        // another notation of the value: 0, where it stands for it; null: none
+  Node same_as;        // a second value that means the same: 0, if HfFamily::zeros says that 0
+                       // stands for `value`; null: none
   bool repeats = false;  // a list for the blocks, which is repeated: [1, 0] is [1, 0, 1, 0]
 };
 

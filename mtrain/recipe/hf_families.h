@@ -29,8 +29,8 @@ enum class HfKeyRule : uint8_t {
   only,        // changes the function: only the values in `accepted` are supported
   dropout,     // a dropout: `setting` if the plugin has it, else a warning unless it is 0 or equals
                // the key `same_as`
-  window,      // an attention window: `setting` if it is built, else accepted if no sequence is
-               // longer
+  window,      // an attention window: `setting` if it is implemented, else accepted if no sequence
+               // is longer
   layer_types  // the kind of attention of each block, a list of names: `blocks` if it differs
 };
 
@@ -60,11 +60,12 @@ struct HfKey {
   std::vector<Node> accepted;  // only
   std::string same_as;         // dropout: a key
   std::string reason;          // harmless: why; only: what the plugin supports, in words
-  /// The default of the config class of transformers, and the value that a null stands for. Absent:
-  /// none, and the same as an omitted key. layer_types: n for a list in which every n-th block has
-  /// no window.
-  std::optional<HfValue> omitted, null;
-  /// The key is written, and without a default needed, if this setting has one of these values.
+  /// The value if config.json lacks the key: the default of transformers' config class. Absent: no
+  /// default. layer_types: a number n means that every n-th block has no window.
+  std::optional<HfValue> omitted;
+  std::optional<HfValue> null;  // the value that a JSON null stands for; absent: as if omitted
+  /// The key counts only if this setting has one of these values: then export writes it, and import
+  /// uses its default or, without one, demands it.
   std::optional<std::pair<std::string, std::vector<Node>>> required;
   /// setting: a list of one value for each block. The setting's values are repeated; this is
   /// written for each block if there are none.
@@ -73,9 +74,11 @@ struct HfKey {
   std::string enabled_by;  // window: the key that must be true, or there is no window
   std::string from_block;  // window: the key with the number of leading blocks without a window;
                            // used only if config.json has no layer_types
-  // layer_types, settings: every n-th block has no window; which blocks have rotary positions,
-  // those with the window. The latter is of all blocks if the key positions_without is null.
-  std::string interval, positions, positions_without;
+  std::string
+      interval;  // layer_types: the setting that becomes n if every n-th block has no window
+  std::string positions;  // layer_types: the setting that lists the blocks with rotary positions:
+                          // those with a window, or all if the key `positions_without` is null
+  std::string positions_without;
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value

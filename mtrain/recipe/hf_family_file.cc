@@ -97,9 +97,9 @@ class FamilyReader : FamilyWords {
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
-      fault(root.loc(), "there are neither keys nor needs",
+      fault(root.loc(), "needs one of `keys`, `like` or `needs`",
             "a family has keys and tensors, or "
-            "says in `needs` which part is not built");
+            "says in `needs` which part is not implemented");
   }
 
   std::optional<std::pair<std::string, Node>> condition(const Node& node) {
@@ -266,7 +266,10 @@ class FamilyReader : FamilyWords {
   }
 
   void read_values(HfKey& key, const Node& map) {
-    if (!map.is_map()) return fault(map.loc(), "wanted their values and ours, {default: none}");
+    if (!map.is_map())
+      return fault(map.loc(),
+                   "wanted a map from values of config.json to values of the setting, as in "
+                   "{default: none}");
     for (const auto& entry : map.entries()) {
       const Node theirs = Node::plain(entry.key);
       const bool several = entry.value.is_list() && entry.value.size() > 0;
@@ -423,7 +426,8 @@ class FamilyReader : FamilyWords {
     for (const HfTensorRule& rule : family_.tensors) {
       for (const std::string& letter : letters(rule.tensor))
         if (letter != "i" && !family_.indices.contains(letter))
-          fault(rule.where, cat(rule.tensor, ": how many {", letter, "} there are is not said"),
+          fault(rule.where,
+                cat(rule.tensor, ": `indices` does not give the number of {", letter, "}"),
                 cat("indices: {", letter, ": SETTING}"));
       const bool known = rule.blocks.empty() ||
                          std::any_of(family_.blocks.begin(), family_.blocks.end(),

@@ -1,5 +1,5 @@
-// What the words of a family's file may be: texts, flags, lists, maps. What is something else is
-// reported with its place. Refers to a report that must outlive it; for one thread.
+// Readers of the values in a family's file: texts, flags, lists, maps. Values of another type are
+// reported with their location. Refers to a report that must outlive it; for one thread.
 #pragma once
 #include <algorithm>
 #include <string>

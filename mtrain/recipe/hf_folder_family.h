@@ -16,7 +16,7 @@ std::string kind_of(const Json& config);
 /// The fault if model_type and architectures name different families; otherwise "".
 std::string family_conflict(const Json& config, const HfFamilies& families);
 
-/// The architectures of families whose parts are built. `plugin`: empty: of all.
+/// The architectures of families whose parts are implemented. `plugin`: empty: of all.
 std::vector<std::string> readable(const HfFamilies& families, std::string_view plugin,
                                   const PluginSchema& schema_of);
 

@@ -12,8 +12,8 @@ namespace mtrain::hf {
 /// without a window. Nothing: it is neither.
 std::optional<std::vector<bool>> windows_of(const Json& layer_types, int64_t layers);
 
-/// The n of windows of all but every n-th block; 0: of all blocks. Nothing: of others. Of a short
-/// list, several are true: `usual` goes first, if it is a number.
+/// The n for which exactly every n-th block has no window; 0 if all blocks have one; absent for any
+/// other pattern. A short list can fit several n: `usual` is preferred, if it is a number and fits.
 std::optional<int64_t> interval_of(const std::vector<bool>& windows, const Json& usual);
 
 /// 1 for true, 0 for false.

@@ -422,7 +422,7 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
   std::vector<std::string> lacking;
   std::erase_if(candidates, [&](const HfFamily* family) {
     const std::string part = lacking_part(*family, &model.plugin());
-    if (!part.empty()) lacking.push_back(cat(family->model_type, ": not built: ", part));
+    if (!part.empty()) lacking.push_back(cat(family->model_type, ": not implemented: ", part));
     return !part.empty();
   });
   std::vector<std::string> names;
@@ -430,7 +430,7 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
   const auto named = std::find(names.begin(), names.end(), type);
   MT_USER_CHECK(!candidates.empty(), ErrorClass::config,
                 cat("the model plugin ", plugin, " has no family of Hugging Face models",
-                    lacking.empty() ? "" : " that is built:\n  ", join(lacking, "\n  ")),
+                    lacking.empty() ? "" : " that is implemented:\n  ", join(lacking, "\n  ")),
                 cat("write model_", plugin, ".families/MODEL_TYPE.yaml next to the plugin"));
   MT_USER_CHECK(wanted.empty() || named != names.end(), ErrorClass::config,
                 cat("the model plugin ", plugin, " has no family ", printable(wanted, 60)),

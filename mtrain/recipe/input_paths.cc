@@ -82,7 +82,7 @@ class Resolver {
     const bool elsewhere = !input.base.empty() && (every_ || input.base != bases_.directory());
     if (elsewhere && !value.confidential()) {
       Node absolute = Node::string(input.result.string());
-      absolute.at_location(where).adopt_provenance(value);
+      absolute.set_location(where).adopt_provenance(value);
       if (absolute.expression().empty()) absolute.computed_from(given);
       value = std::move(absolute);
     }
@@ -180,7 +180,7 @@ void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
     const std::string given = value.as_text();
     const bool relative = !given.empty() && !fs::path(given).is_absolute();
     if (!relative || given.find("${") != std::string::npos) return;
-    value = Node::string(plain_path(directory / given).string()).at_location(value.loc());
+    value = Node::string(plain_path(directory / given).string()).set_location(value.loc());
   };
   const auto type_of = [&](const std::string& section) {
     const Node* type = root.find(section + ".type");

@@ -17,10 +17,11 @@ namespace mtrain {
 
 /// The rule in one sentence, for help texts.
 inline constexpr std::string_view kPathRule =
-    "Relative paths of input files start at the current folder on the command line, at a file's "
-    "own folder in that file, and at the\n"
-    "current folder in a recipe that came with mtrain; run.dir and checkpoint.dir always start at "
-    "the current folder.";
+    "Relative paths of input files are resolved against the current folder if they are on the "
+    "command line or in an installed recipe\n"
+    "(of mtrain, a plugin, the user or the machine), and against the file's folder if they are in "
+    "any other file; run.dir and\n"
+    "checkpoint.dir are always resolved against the current folder.";
 
 /// The absolute path, without ".." unless a symbolic link changes its meaning.
 MT_API fs::path plain_path(const fs::path& path);
@@ -70,8 +71,8 @@ MT_API std::vector<InputPath> resolve_input_paths(ConfigContainer& config,
 /// `bases`: those of resolve_input_paths(), which ran before.
 MT_API void make_input_paths_absolute(ConfigContainer& config, const SchemaCatalog& catalog,
                                       const PathBases& bases);
-/// The same for a tree of settings that were saved with a run. `directory`: where their relative
-/// paths start.
+/// The same for a tree of settings that were saved with a run. `directory`: the folder against
+/// which their relative paths are resolved.
 MT_API void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
                                       const fs::path& directory);
 

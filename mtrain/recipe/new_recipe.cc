@@ -33,7 +33,7 @@ std::vector<std::string> built_components(const SchemaCatalog& catalog, const st
   return names;
 }
 
-/// Throws Error(config) for a component that does not exist or is not built.
+/// Throws Error(config) for a component that does not exist or is not implemented.
 const Schema& component_of(const SchemaCatalog& catalog, const char* kind,
                            const std::string& name) {
   const std::vector<std::string> built = built_components(catalog, kind);
@@ -44,10 +44,10 @@ const Schema& component_of(const SchemaCatalog& catalog, const char* kind,
     throw Error(ErrorClass::config, cat("there is no ", kind, " '", printable(name, 60), "'"),
                 near.empty() ? all : cat("did you mean ", near[0], "?"));
   }
-  MT_USER_CHECK(
-      found->needs.empty(), ErrorClass::config,
-      cat("the ", kind, " '", name, "' needs ", found->needs, ", which this build does not have"),
-      all);
+  MT_USER_CHECK(found->needs.empty(), ErrorClass::config,
+                cat("the ", kind, " '", name, "' needs ", found->needs,
+                    ", which mtrain does not implement yet"),
+                all);
   return *found;
 }
 

@@ -77,6 +77,7 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
   if (catalog.has(kind, name)) return;
   Schema schema = schema_of<Config>(std::move(name), std::move(doc));
   schema.needs = std::move(needs);
+  schema.left_out = kind == "backend" || kind == "comm";  // all of these are implemented
   catalog.add_component(kind, std::move(schema));
 }
 

@@ -1,6 +1,6 @@
-// Components that are known but not built: their settings are checked and shown like any other's,
-// and the error for a recipe that uses one names the missing part. A plugin of the same name
-// replaces the placeholder. Stateless.
+// Components that are declared but not implemented, or left out of this build: their settings are
+// checked and shown like any other's, and the error for a recipe that uses one names the missing
+// part. A plugin of the same name replaces the placeholder. Stateless.
 #pragma once
 #include "mtrain/config/container.h"
 

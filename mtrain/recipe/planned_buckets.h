@@ -1,6 +1,6 @@
-// The buckets of gradients that a recipe leads to, estimated from the model's sizes like
-// StepTraffic: without norms, and with blocks of equal size. Those of the built model replace them
-// in a run. A pure function; thread-safe.
+// Estimates the gradient buckets of a recipe from the model's sizes like StepTraffic: without
+// norms, and with blocks of equal size. In a run, the buckets of the built model are used instead.
+// A pure function; thread-safe.
 #pragma once
 #include <vector>
 

@@ -38,7 +38,7 @@ struct MT_API Recipe {
   fs::path directory;             // relative paths in the recipe start here
   std::vector<InputPath> inputs;  // the files that it names, and where they are named
   Report report;                  // the report of reading it; only warnings after load_recipe()
-  int64_t folder_vocab = 0;       // rows of the table of tokens of the Hugging Face folder of
+  int64_t folder_vocab = 0;       // rows of the embedding in the Hugging Face folder of
                                   // model.init_from; 0: there is no such folder
   int64_t folder_ffn = 0;         // width of the MLPs of that folder; 0: not known
   int64_t ranks = 0;              // the number of ranks for which it was checked; 0: not given

@@ -8,10 +8,10 @@
 namespace mtrain {
 namespace {
 
-/// "needs X, which this build does not have" -> "X".
+/// "needs X, which mtrain does not implement yet" -> "X".
 std::string part_of(const std::string& message) {
-  constexpr std::string_view kBefore = "needs ", kBehind = ", which";
-  size_t begin = message.find(kBefore), end = message.rfind(kBehind);
+  constexpr std::string_view kBefore = "needs ", kAfter = ", which";
+  size_t begin = message.find(kBefore), end = message.rfind(kAfter);
   if (begin == std::string::npos || end == std::string::npos || end < begin) return message;
   return message.substr(begin + kBefore.size(), end - begin - kBefore.size());
 }
@@ -55,7 +55,7 @@ std::string describe(const RecipeState& state) {
     case RecipeState::Kind::incomplete:
       return cat("needs ", join(state.needs, ", "));
     case RecipeState::Kind::not_built:
-      return cat("not built: ", join(state.needs, ", "));
+      return cat("not supported: ", join(state.needs, ", "));
     case RecipeState::Kind::faulty:
       return counted(state.errors, "error");
   }

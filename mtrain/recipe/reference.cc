@@ -27,7 +27,7 @@ std::vector<std::string> notes_of(const FieldSpec& spec) {
   if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
   if (!spec.needs.empty()) {
     std::string values = spec.needs_values.empty() ? "" : join(spec.needs_values, ", ") + ": ";
-    notes.push_back(cat(values, "needs ", spec.needs, ", not built yet"));
+    notes.push_back(cat(values, "needs ", spec.needs, ", not implemented yet"));
   }
   if (!spec.alternative.empty()) notes.push_back(cat("instead of ", spec.alternative));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
@@ -67,7 +67,7 @@ std::string reference_markdown(const SchemaCatalog& catalog) {
                          const std::string& prefix) {
     bool component = title != prefix;
     out += cat(component ? "\n### " : "\n## ", title, "\n\n", doc,
-               schema.needs.empty() ? "" : "; not built yet", ".\n");
+               schema.needs.empty() ? "" : "; not implemented yet", ".\n");
     if (schema.fields.empty()) return;
     out += "\n| setting | value | default | meaning |\n|---|---|---|---|\n";
     for (const auto& spec : schema.fields) {

@@ -1,7 +1,7 @@
 // Upcycling: a mixture of experts that starts from the weights of a dense model
 // (model.init_upcycle). Every expert starts as a copy of the block's MLP, the router from random
 // values (Komatsuzaki et al. 2023, arXiv:2212.05055). Experts of 1/g of the MLP's width are its g
-// parts, so that g of them in a row are one copy; the router has the same start values for these,
+// parts, so that g of them in a row are one copy; the router has the same initial values for these,
 // and so selects whole copies (He et al. 2024, arXiv:2410.07524). The routing weights must have a
 // constant sum s. Then the factor c = g / s of the experts' last matrix keeps the function: with
 // the weight w_j of copy j,
@@ -35,8 +35,8 @@ MT_API Upcycling upcycling_of(const HfModel& model, int64_t dense_width);
 /// Why a dense model of the plugin `dense` cannot become one of the plugin `experts`; "" if it can.
 MT_API std::string not_upcyclable(const Schema& dense, const Schema& experts);
 
-/// The parameter of the experts that starts from a parameter of the dense model; the same name if
-/// that is none of an MLP that becomes experts.
+/// The parameter of the experts that starts from a parameter of the dense model; the same name for
+/// a parameter outside of the MLPs that become experts.
 MT_API std::string upcycled_name(const HfModel& model, const std::string& dense);
 /// Whether a parameter is one of those, and the shape that it has in the dense model.
 MT_API bool is_upcycled(const std::string& parameter);

@@ -203,8 +203,8 @@ void require_known_rows(Recipe& recipe) {
   if (!recipe.report.ok() || !resizes_vocabulary(root) || recipe.folder_vocab > 0) return;
   recipe.report
       .error("init-vocab", "model.init_vocab", root.at("model.init_vocab").loc(),
-             "config.json of the folder of model.init_from does not say how many rows its table of "
-             "tokens has")
+             "config.json of the folder of model.init_from does not give the number of rows of the "
+             "embedding (vocab_size)")
       .fix("leave model.init_vocab out, and set model.vocab_size to the number of rows");
 }
 

@@ -132,8 +132,9 @@ class Importer {
     if (!copy || !original || used_.contains(copy->name)) return;
     used_.insert(copy->name);
     if (copy->shape != original->shape)
-      return fault(cat("tensor ", copy->name, " ", copy->shape, " is no copy of ", original->name,
-                       " ", original->shape, ", and this model has one matrix for both"));
+      return fault(cat("tensor ", copy->name, " ", copy->shape, " must be a copy of ",
+                       original->name, " ", original->shape,
+                       ": this model has one matrix for both"));
     if (!copy->dtype || !is_floating(*copy->dtype))
       return fault(cat(copy->name, ": type ", copy->file_dtype, " cannot be imported"));
     const auto entry = std::find_if(entries_.begin(), entries_.end(),
@@ -217,7 +218,7 @@ class Importer {
     const bool part = placement.rows.size() > 1 || placement.stacks > 1;
     if (more && part)
       return fault(cat("tensor ", t.name, " has ", t.shape[rows],
-                       " rows, and this model has a place for ", placement.shape[rows]));
+                       " rows, but this model's parameter has ", placement.shape[rows]));
     fault(cat(ours, " does not match tensor ", t.name, " ", t.shape,
               part ? cat(", wanted ", placement.shape) : ""));
   }

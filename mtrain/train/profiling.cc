@@ -36,37 +36,38 @@ std::string percent(double part, double whole) {
 
 }  // namespace
 
-Roof measure_roof(ExecutionContext& ctx, DType dtype) {
+Roofline measure_roofline(ExecutionContext& ctx, DType dtype) {
   // Many times the size of a device's cache, if that much memory is free.
   constexpr size_t kRoom = size_t{4} << 30;
   int64_t count = ctx.backend().name() != "cpu" && ctx.backend().free_memory(ctx.device()) > kRoom
                       ? 1 << 27
                       : 1 << 24;
-  Roof roof{measured_peak_flops(ctx.backend(), ctx.device(), dtype), 0};
+  Roofline roofline{measured_peak_flops(ctx.backend(), ctx.device(), dtype), 0};
   Tensor x = ctx.zeros({count}, DType::f32), y = ctx.zeros({count}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
   double seconds = shortest(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
-  roof.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
-  return roof;
+  roofline.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
+  return roofline;
 }
 
-double KernelUse::least(const Roof& roof) const {
-  double arithmetic = roof.flops > 0 ? work.flops / roof.flops : 0;
-  double memory = roof.bandwidth > 0 ? work.bytes / roof.bandwidth : 0;
+double KernelUse::least(const Roofline& roofline) const {
+  double arithmetic = roofline.flops > 0 ? work.flops / roofline.flops : 0;
+  double memory = roofline.bandwidth > 0 ? work.bytes / roofline.bandwidth : 0;
   return std::max(arithmetic, memory);
 }
 
 const KernelUse* ProfileSummary::furthest() const {
   const KernelUse* worst = nullptr;
   for (const auto& use : uses)
-    if (!worst || use.seconds - use.least(roof) > worst->seconds - worst->least(roof)) worst = &use;
+    if (!worst || use.seconds - use.least(roofline) > worst->seconds - worst->least(roofline))
+      worst = &use;
   return worst;
 }
 
 ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
-                         const Roof& roof) {
+                         const Roofline& roofline) {
   ProfileSummary out;
-  out.roof = roof;
+  out.roofline = roofline;
   if (steps.empty()) return out;
   std::vector<double> sorted = steps;
   std::sort(sorted.begin(), sorted.end());
@@ -94,8 +95,9 @@ ProfileSummary summarise(const Profile& profile, const std::vector<double>& step
 }
 
 std::string to_text(const ProfileSummary& s, size_t rows) {
-  std::string out = fmt::format("{:<24} {:<44} {:>6} {:>9} {:>7} {:>9} {:>8} {:>8}\n", "kernel",
-                                "shape", "calls", "ms/step", "share", "GFLOP/s", "GB/s", "of roof");
+  std::string out =
+      fmt::format("{:<24} {:<44} {:>6} {:>9} {:>7} {:>9} {:>8} {:>11}\n", "kernel", "shape",
+                  "calls", "ms/step", "share", "GFLOP/s", "GB/s", "of roofline");
   double rest = 0;
   for (size_t i = 0; i < s.uses.size(); ++i) {
     const KernelUse& use = s.uses[i];
@@ -104,10 +106,10 @@ std::string to_text(const ProfileSummary& s, size_t rows) {
       continue;
     }
     out +=
-        fmt::format("{:<24} {:<44} {:>6.0f} {:>9.2f} {:>7} {:>9.1f} {:>8.1f} {:>8}\n", use.kernel,
+        fmt::format("{:<24} {:<44} {:>6.0f} {:>9.2f} {:>7} {:>9.1f} {:>8.1f} {:>11}\n", use.kernel,
                     use.shape, use.calls, 1e3 * use.seconds, percent(use.seconds, s.step_seconds),
                     1e-9 * use.work.flops / use.seconds, 1e-9 * use.work.bytes / use.seconds,
-                    percent(use.least(s.roof), use.seconds));
+                    percent(use.least(s.roofline), use.seconds));
   }
   auto line = [&](const char* what, double seconds) {
     out += fmt::format("{:<69} {:>6} {:>9.2f} {:>7}\n", what, "", 1e3 * seconds,
@@ -116,29 +118,31 @@ std::string to_text(const ProfileSummary& s, size_t rows) {
   if (rest > 0) line("other kernels", rest);
   line("outside of kernels", std::max(0.0, s.step_seconds - s.kernel_seconds));
   line("step", s.step_seconds);
-  out += fmt::format("roof measured now: {:.1f} GFLOP/s (matrix product), {:.1f} GB/s (memory)\n",
-                     1e-9 * s.roof.flops, 1e-9 * s.roof.bandwidth);
+  out += fmt::format(
+      "peak rates measured now: {:.1f} GFLOP/s (matrix product), {:.1f} GB/s (memory)\n",
+      1e-9 * s.roofline.flops, 1e-9 * s.roofline.bandwidth);
   if (const KernelUse* worst = s.furthest())
-    out += fmt::format("furthest from its limit: {} {}, {:.2f} ms of {:.2f} ms per step\n",
-                       worst->kernel, worst->shape, 1e3 * (worst->seconds - worst->least(s.roof)),
-                       1e3 * worst->seconds);
+    out += fmt::format("largest time above the roofline: {} {}, {:.2f} of its {:.2f} ms per step\n",
+                       worst->kernel, worst->shape,
+                       1e3 * (worst->seconds - worst->least(s.roofline)), 1e3 * worst->seconds);
   return out;
 }
 
 Node to_node(const ProfileSummary& s) {
   Node kernels = Node::list();
   for (const auto& use : s.uses)
-    kernels.push(make_map({{"kernel", Node::string(use.kernel)},
-                           {"shape", Node::string(use.shape)},
-                           {"calls", Node::number(use.calls)},
-                           {"ms", Node::number(1e3 * use.seconds)},
-                           {"gflops", Node::number(1e-9 * use.work.flops / use.seconds)},
-                           {"gb_per_second", Node::number(1e-9 * use.work.bytes / use.seconds)},
-                           {"share_of_roof", Node::number(use.least(s.roof) / use.seconds)}}));
+    kernels.push(
+        make_map({{"kernel", Node::string(use.kernel)},
+                  {"shape", Node::string(use.shape)},
+                  {"calls", Node::number(use.calls)},
+                  {"ms", Node::number(1e3 * use.seconds)},
+                  {"gflops", Node::number(1e-9 * use.work.flops / use.seconds)},
+                  {"gb_per_second", Node::number(1e-9 * use.work.bytes / use.seconds)},
+                  {"share_of_roofline", Node::number(use.least(s.roofline) / use.seconds)}}));
   return make_map({{"step_ms", Node::number(1e3 * s.step_seconds)},
                    {"kernel_ms", Node::number(1e3 * s.kernel_seconds)},
-                   {"roof_gflops", Node::number(1e-9 * s.roof.flops)},
-                   {"roof_gb_per_second", Node::number(1e-9 * s.roof.bandwidth)},
+                   {"peak_gflops", Node::number(1e-9 * s.roofline.flops)},
+                   {"peak_gb_per_second", Node::number(1e-9 * s.roofline.bandwidth)},
                    {"kernels", std::move(kernels)}});
 }
 

@@ -67,7 +67,7 @@ class Recording {
     try {
       end();
     } catch (const std::exception& error) {
-      log_warn("the recorded GPU work is lost: ", error.what());
+      log_warn("cannot launch the work recorded in a CUDA graph: ", error.what());
     }
   }
   Recording(const Recording&) = delete;
@@ -151,7 +151,7 @@ void Trainer::build() {
                     dataset_->objective() == Dataset::kSequenceToSequence,
                 ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " has the training objective ",
-                    dataset_->objective(), ", which this build does not support"),
+                    dataset_->objective(), ", which mtrain does not implement"),
                 "models predict the next token or masked tokens: choose a dataset such as gpt, "
                 "sft, bert, t5 or mock");
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));

@@ -132,7 +132,7 @@ void judge(const RecipeChecker& checker, const RankLayout& layout, LayoutList& l
   else if (missing)
     refuse(list.not_built, cat(missing->path, " ", missing->message), detail(*missing), layout);
   else
-    list.legal.push_back(layout);
+    list.valid.push_back(layout);
 }
 
 /// All pairs of choices in a layout, such as "cp=2|zero=3".

@@ -39,10 +39,10 @@ struct RefusedLayouts {
 };
 
 struct LayoutList {
-  std::vector<RankLayout> legal;        // simple ones first
+  std::vector<RankLayout> valid;        // simple ones first
   std::vector<RefusedLayouts> refused;  // by rule
   std::vector<RefusedLayouts>
-      not_built;  // valid, but they need a part that this build does not have
+      not_built;  // valid, but they need a part that is not implemented or not in this build
   size_t candidates = 0;
 };
 

@@ -64,7 +64,8 @@ std::string coverage_fault(const WholeTensor& tensor) {
   auto several =
       std::count_if(tensor.given.begin(), tensor.given.end(), [](uint8_t n) { return n > 1; });
   if (none + several == 0) return "";
-  return cat(none, " elements come from no rank and ", several, " from several ranks");
+  return cat("no rank holds ", counted(none, "element"), ", and several ranks hold ",
+             counted(several, "element"));
 }
 
 /// The largest relative difference of two curves. Raises `share` to the largest difference as a

@@ -111,7 +111,7 @@ Node to_node(const std::vector<RefusedLayouts>& refused) {
 }  // namespace
 
 std::string verify_table_head() {
-  return "result   of bound  loss 1   norm 1   gradient loss     time  layout\n";
+  return "result   of bound  1st loss 1st norm gradient loss     time  layout\n";
 }
 
 std::string verify_table_line(const LayoutVerdict& v) {
@@ -125,7 +125,7 @@ std::string verify_table_line(const LayoutVerdict& v) {
 
 std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdict>& verdicts) {
   std::string out = verdicts.empty()
-                        ? cat(list.legal.size(), " layouts are valid and supported\n")
+                        ? cat(list.valid.size(), " layouts are valid and supported\n")
                         : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same),
                               " the same within rounding, ", count(verdicts, Kind::differs),
                               " differ, ", count(verdicts, Kind::failed), " failed\n");

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "contract/places.h"
+#include "contract/test_backends.h"
 #include "mtrain/base/rng.h"
 
 namespace mtrain::contract {
@@ -76,7 +76,8 @@ Values values_of(const Tensor& t) {
   return download<float>(t);
 }
 
-Fixture::Fixture(int threads, uint64_t seed) : Fixture(places().front().make(threads), seed) {}
+Fixture::Fixture(int threads, uint64_t seed)
+    : Fixture(test_backends().front().make(threads), seed) {}
 
 Fixture::Fixture(std::unique_ptr<Backend> backend, uint64_t seed)
     : backend_(std::make_unique<GuardBackend>(std::move(backend))),
@@ -238,11 +239,11 @@ Setting onto_gradients(const Case& c, Setting s) {
 }
 
 /// The composition against the definition, and what the fused kernels gave against the composition.
-void check_composition(const Place& place, Case c, const Setting& s, const Outcome& fused,
+void check_composition(const TestBackend& backend, Case c, const Setting& s, const Outcome& fused,
                        Figures& figures) {
   c.name += " composed";
   c.bound.sums *= 4;  // float results of each small op are rounded
-  Fixture lab(place.make(1)), wide(place.make(3));
+  Fixture lab(backend.make(1)), wide(backend.make(3));
   c.remove(lab.kernels()), c.remove(wide.kernels());
   Outcome plain = execute(lab.context(), c, s);
   check_values(c, s, plain, figures);
@@ -261,10 +262,10 @@ void check_composition(const Place& place, Case c, const Setting& s, const Outco
                 cat(against, ", gradient of ", c.inputs[i].name));
 }
 
-void check_at(const Place& place, const Case& c, const Setting& s, Figures& figures) {
+void check_at(const TestBackend& backend, const Case& c, const Setting& s, Figures& figures) {
   std::string where = cat(c.name, " ", name(s.dtype));
-  INFO("at ", place.name);
-  Fixture lab(place.make(1)), wide(place.make(3));
+  INFO("at ", backend.name);
+  Fixture lab(backend.make(1)), wide(backend.make(3));
   Outcome first = execute(lab.context(), c, s);
   check_values(c, s, first, figures);
   CHECK_MESSAGE(execute(lab.context(), c, s) == first, where, " differs when it is run again");
@@ -280,8 +281,8 @@ void check_at(const Place& place, const Case& c, const Setting& s, Figures& figu
     CHECK_MESSAGE(execute(lab.context(), c, alone).grads[i] == first.grads[i], where,
                   ": gradient of ", c.inputs[i].name, " alone differs");
   }
-  if (c.remove && place.name == places().front().name)
-    check_composition(place, c, s, first, figures);
+  if (c.remove && backend.name == test_backends().front().name)
+    check_composition(backend, c, s, first, figures);
 }
 
 }  // namespace
@@ -291,11 +292,11 @@ void check(const Case& c, Figures& figures) {
   for (const Input& input : c.inputs) inputs.push_back(input.values);
   Values dy = random_values(c.out.numel(), "dy");
   check_definition(c, inputs, dy);
-  for (const Place& place : places())
+  for (const TestBackend& backend : test_backends())
     for (DType dtype : kDTypes) {
       Setting s{dtype, {}, round_to(dy, c.float_out ? DType::f32 : dtype), {}};
       for (const Values& v : inputs) s.inputs.push_back(round_to(v, dtype));
-      check_at(place, c, s, figures);
+      check_at(backend, c, s, figures);
     }
 }
 

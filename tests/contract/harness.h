@@ -2,9 +2,9 @@
 // (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient
 // with the definition evaluated on the inputs as rounded to the dtype; with empty and with filled
 // gradients; with only one input requiring a gradient; without a tape; on one and on several
-// threads, which must be bit-identical; and all of it between guard bytes, and in every place of
-// the program (places.h): the instruction levels of this CPU, or a GPU. The composition of a fused
-// op is tested in the first place.
+// threads, which must be bit-identical; and all of it between guard bytes, and on every backend of
+// the program (test_backends.h): the instruction levels of this CPU, or a GPU. The composition of a
+// fused op is tested on the first backend.
 #pragma once
 #include <functional>
 #include <optional>
@@ -32,7 +32,7 @@ Tensor make_ids(ExecutionContext& ctx, const std::vector<int32_t>& ids);
 /// The values of a floating tensor.
 Values values_of(const Tensor& t);
 
-/// One rank on a guarded backend of the first place. The destructor checks the guards and that all
+/// One rank on the first test backend, with guards. The destructor checks the guards and that all
 /// memory was freed.
 class Fixture {
  public:

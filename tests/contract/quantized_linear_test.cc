@@ -18,7 +18,7 @@ struct Operands {
   Values x, w, dy;
 };
 
-/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantize.h.
+/// The values of a matrix [rows, cols] in FP8 or FP4, by the definitions of kernel/quantize.h.
 /// Draws are not made here.
 Values is_quantized(const Values& x, int64_t rows, int64_t cols, const QuantRule& rule,
                     QuantOperand kind, bool along_rows, double given_amax = 0) {
@@ -129,7 +129,7 @@ double relative(const Values& got, const Values& want) {
 
 }  // namespace
 
-TEST_CASE("products in a small type are those of the rounded operands") {
+TEST_CASE("products in FP8 and FP4 are those of the rounded operands") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (const QuantRule& rule : rules()) {
       CAPTURE(static_cast<int>(rule.recipe));
@@ -336,7 +336,7 @@ TEST_CASE("codes without their scales are refused") {
   CHECK_THROWS_AS(plain.encode(ctx, amax, amax, {}, amax), Error);
 }
 
-TEST_CASE("experts in a small type are linear layers of their rows") {
+TEST_CASE("experts in FP8 and FP4 are linear layers of their rows") {
   constexpr int64_t kRows = 40;
   auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});
   for (const QuantRule& rule : rules()) {

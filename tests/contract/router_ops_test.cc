@@ -1,11 +1,12 @@
-// What changes a router's input and selection: jitter, a product in bf16, ranks in place of scores.
+// What changes a router's input and selection: jitter, a product in bf16, ranks in backend of
+// scores.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "contract/harness.h"
-#include "contract/places.h"
+#include "contract/test_backends.h"
 #include "mtrain/autograd/expert_ops.h"
 #include "mtrain/base/rng.h"
 
@@ -96,10 +97,10 @@ TEST_CASE("router_logits in bf16: those of a linear layer in bf16, with their gr
   const Values xs = random_values(kTokens * kIn, "x"), ws = random_values(kExperts * kIn, "w"),
                bs = round_to(random_values(kExperts, "b"), DType::bf16),
                dys = random_values(kTokens * kExperts, "dy");
-  for (const Place& place : places())
+  for (const TestBackend& backend : test_backends())
     for (DType dtype : {DType::f32, DType::bf16}) {
-      INFO("at ", place.name, ", ", name(dtype));
-      Fixture lab(place.make(2));
+      INFO("at ", backend.name, ", ", name(dtype));
+      Fixture lab(backend.make(2));
       ExecutionContext& ctx = lab.context();
       auto run = [&](DType given, auto&& op, DType result) {
         Leaves leaf;

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "contract/harness.h"
-#include "contract/places.h"
+#include "contract/test_backends.h"
 #include "mtrain/autograd/expert_ops.h"
 
 namespace mtrain::contract {
@@ -33,13 +33,13 @@ Gated gated(ExecutionContext& ctx, const Values& gate, const Values& up, DType d
   return out;
 }
 
-/// Runs `test` in every place and dtype.
+/// Runs `test` on every backend and in every dtype.
 template <class Test>
 void everywhere(Test&& test) {
-  for (const Place& place : places()) {
-    Fixture lab(place.make(1));
+  for (const TestBackend& backend : test_backends()) {
+    Fixture lab(backend.make(1));
     for (DType dtype : kDTypes) {
-      CAPTURE(place.name);
+      CAPTURE(backend.name);
       CAPTURE(name(dtype));
       test(lab.context(), dtype);
     }

@@ -122,7 +122,7 @@ TEST_CASE(
   CHECK(device.events() == 0);
 }
 
-TEST_CASE("a free segment of another stream is taken over behind that stream's work") {
+TEST_CASE("a free segment of another stream is taken over after that stream's work") {
   FakeDevice device(size_t{1} << 30);
   DevicePool pool(device);
   void* a = pool.take(40 * kMiB, kMain);

@@ -213,7 +213,7 @@ TEST_CASE("page-locked memory that a graph reads is used again only when the gra
   CHECK(lab.device.host_waits == 1);
 }
 
-TEST_CASE("memory goes from a recorded stream to another behind the launch") {
+TEST_CASE("memory goes from a recorded stream to another after the launch") {
   Fixture lab;
   DevicePool pool(lab.pools);
   lab.recorder.begin();

@@ -116,7 +116,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a call takes what was queued before it, what comes behind it finds its result, and the host "
+    "a call takes what was queued before it, what comes after it finds its result, and the host "
     "waits for neither") {
   on_ranks(2, [](Rank& r) {
     Tensor x = r.on_device(std::vector<float>(8, 0.0f)),

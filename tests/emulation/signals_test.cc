@@ -235,7 +235,7 @@ TEST_CASE("the red zone stays as it was") {
   CHECK(result == reference::dot_pair(0, kOneTwo, 0x40804040));
 }
 
-TEST_CASE("nothing behind the instructions is read") {
+TEST_CASE("nothing after the instructions is read") {
   if (!usable()) return;
   auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* code = static_cast<uint8_t*>(

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMiddle = 32 * 1024, kMemory = 2 * kMiddle;
 
-/// Memory in the lowest 4 GiB (for 32-bit addresses), with an unmapped page behind it.
+/// Memory in the lowest 4 GiB (for 32-bit addresses), with an unmapped page after it.
 class LowMemory {
  public:
   LowMemory() {

@@ -152,7 +152,7 @@ void rules(std::string_view text) {
   size_t first = std::min(text.find('\n'), text.size());
   size_t second = std::min(text.find('\n', std::min(first + 1, text.size())), text.size());
   std::string condition(text.substr(0, first));
-  std::string mend =
+  std::string fix =
       first < second ? cat("a; b.c; s; f; a=", text.substr(first + 1, second - first - 1)) : "a";
   Report report;
   auto root = load_yaml(source(text.substr(std::min(second + 1, text.size()))), report);
@@ -165,7 +165,7 @@ void rules(std::string_view text) {
         return path == "s" ? &word : path == "f" ? &flag : path == "q" ? nullptr : &integer;
       }};
   std::string says = cat("{", condition, "} and {a}");
-  RuleBook book({{"given", "a", "", condition.c_str(), says.c_str(), "because", mend.c_str()},
+  RuleBook book({{"given", "a", "", condition.c_str(), says.c_str(), "because", fix.c_str()},
                  {"nested", "b.c", condition.c_str(), "b.c > (a ?? 1)", "{b.c}", "", "b.c; a=2"},
                  {"defined", "s", "", "d != 3 or s in ['one']", "", "", "s"}},
                 {{"d", "a + 1"}, {"e", condition.c_str()}});

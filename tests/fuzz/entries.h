@@ -12,7 +12,7 @@ void yaml(std::string_view text);
 void override_lines(std::string_view text);
 /// Interpolations and arithmetic.
 void expression(std::string_view text);
-/// Rules: the first line is a condition, the second an expression that should mend it, the rest the
+/// Rules: the first line is a condition, the second an expression that should fix it, the rest the
 /// settings.
 void rules(std::string_view text);
 /// Hugging Face's tokenizer.json, and texts through what it says.

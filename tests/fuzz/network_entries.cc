@@ -44,7 +44,7 @@ class Input {
   std::string_view left_;
 };
 
-tcp::Place place_of(int rank) {
+tcp::RankEnvironment environment_of(int rank) {
   return {.rank = rank,
           .size = 4,
           .address = {},
@@ -62,8 +62,8 @@ std::string taken_out(tcp::Greeting& from) {
 /// Two ends of one job, whose messages are changed under way: (which, where, how) of three bytes
 /// each.
 void changed_greeting(Input& input) {
-  tcp::Greeting called = tcp::Greeting::called(place_of(0)),
-                caller = tcp::Greeting::calls(place_of(1), 0, 5);
+  tcp::Greeting called = tcp::Greeting::called(environment_of(0)),
+                caller = tcp::Greeting::calls(environment_of(1), 0, 5);
   std::vector<std::pair<tcp::Greeting*, tcp::Greeting*>> ways = {
       {&called, &caller}, {&caller, &called}, {&called, &caller}};
   std::string changes(input.rest());
@@ -88,7 +88,7 @@ void changed_greeting(Input& input) {
        "unchanged ones are believed");
 }
 
-/// A request to receive, with memory behind it that is nobody's.
+/// A request to receive, with memory after it that is nobody's.
 struct Wanted {
   static constexpr size_t kBehind = 1 << 16;
   Wanted(uint32_t tag, int peer, size_t size) : memory(size + kBehind, std::byte{0x5A}) {
@@ -151,8 +151,8 @@ void tcp_greeting(std::string_view bytes) {
   Input input(bytes);
   unsigned how = input.byte();
   if (how % 4 >= 2) return changed_greeting(input);
-  tcp::Greeting greeting =
-      how % 2 == 0 ? tcp::Greeting::called(place_of(0)) : tcp::Greeting::calls(place_of(1), 0, 5);
+  tcp::Greeting greeting = how % 2 == 0 ? tcp::Greeting::called(environment_of(0))
+                                        : tcp::Greeting::calls(environment_of(1), 0, 5);
   while (!input.empty() && greeting.wanted() > 0) {
     want(greeting.wanted() <= sizeof(tcp::Greeting::Hello), "no more is wanted than a message has");
     greeting.take(input.take(std::min<size_t>(greeting.wanted(), 1 + how / 4)));

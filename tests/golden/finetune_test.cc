@@ -22,8 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Which ids TRL learns. Where a template does not mark what is generated, TRL has one of its own
-/// that does, and marks the line ends behind "assistant" and "<|im_end|>", too; here the turn
-/// begins behind the generation prompt and ends with its last token.
+/// that does, and marks the line ends after "assistant" and "<|im_end|>", too; here the turn begins
+/// after the generation prompt and ends with its last token.
 std::vector<int> wanted_mask(const Json& row, bool marked) {
   std::vector<int> out;
   const auto& ids = row.at("input_ids");

@@ -107,7 +107,7 @@ TEST_CASE("transformers: the second copy of a tied matrix or bias is refused whe
     tensors.push_back(other);
     expect_refused(tensors, {cat("tensor ", copy, " differs from ", original, " at element 7 (")});
     tensors.back() = made_up(copy, Shape{3});
-    expect_refused(tensors, {cat("tensor ", copy, " [3] is no copy of ", original)});
+    expect_refused(tensors, {cat("tensor ", copy, " [3] must be a copy of ", original)});
   }
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("transformers: a tensor with more rows than the model reads is refused
   query->shape = {2 * rows, cols};
   query->values.resize(static_cast<size_t>(2 * rows * cols), 0.25f);
   expect_refused(tensors, {cat("self.query.weight has ", 2 * rows,
-                               " rows, and this model has a place for ", rows)});
+                               " rows, but this model's parameter has ", rows)});
 }
 
 TEST_CASE("transformers: weights that are not finite are refused, and the tensor is named") {

@@ -25,7 +25,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 struct Batch {
   Rows ids, targets;  // a target for each id; -1: none
 };
-/// Each id but the last of a row predicts the one behind it.
+/// Each id but the last of a row predicts the next one.
 Batch next_tokens(const Rows& rows);
 
 struct SubjectOptions {

@@ -21,7 +21,7 @@ struct Bounds {
   double norm = 1e-6;    // of all gradients, relative
   double grads = 5e-6;   // of each tensor's largest gradient
   double params = 2e-5;  // absolute, after five steps
-  // Losses of five steps in a small type, relative to fp32: eight times as far in bf16 as in fp16.
+  // Losses of five steps in bf16 and fp16, relative to fp32: eight times as far in bf16 as in fp16.
   double fp16_loss = 1e-4, bf16_loss = 1e-3;
 };
 
@@ -38,7 +38,7 @@ std::vector<Set> sets() {
                           {"t5_tiny", here / "t5_tiny", {}},
                           {"llama_tiny", here / "llama_tiny", {}},
                           {"llama31_tiny", here / "llama31_tiny", {}}};
-  // Small and short: single elements with gradients near 0 and the noise of a small type weigh
+  // Small and short: single elements with gradients near 0 and the noise of bf16 and fp16 weigh
   // more.
   for (const char* name :
        {"olmo2_attention_tiny", "attention_parts_tiny", "qwen2_tiny", "qwen3_tiny", "smollm3_tiny"})

@@ -13,8 +13,8 @@ Rules of the papers and of Megatron-LM give the rest:
   interleaved  forwards go group by group, chunk by chunk; backwards the same with the chunks reversed. Window: what is in flight
                when the first gradient of the rank's last chunk can arrive: (vp - 1) * group + 2 * (p - 1 - r) + 1 (Megatron-LM,
                megatron/core/pipeline_parallel/schedules.py, whose comment holds the table checked in check_published())
-  combined     as interleaved with one more in flight, so that a forward never feeds the backward behind it; once the window has
-               been full, a forward with a backward behind it is written with a +: the two run side by side (Megatron-LM,
+  combined     as interleaved with one more in flight, so that a forward never feeds the backward after it; once the window has
+               been full, a forward with a backward after it is written with a +: the two run side by side (Megatron-LM,
                megatron/core/pipeline_parallel/combined_1f1b.py)
   zb_h1        as 1f1b with weight gradients apart and lag r (Qi et al. 2023, section 2.1: as many in flight on all ranks)
 Made with Python 3.11.7. Usage: python3 pipeline_generate.py .

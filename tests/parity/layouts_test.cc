@@ -23,7 +23,7 @@ bool whole_set() {
 }
 
 struct Tally {
-  size_t legal = 0, run = 0, refused = 0, not_built = 0;
+  size_t valid = 0, run = 0, refused = 0, not_built = 0;
 };
 
 using Choose = std::function<std::vector<RankLayout>(const std::vector<RankLayout>&)>;
@@ -38,11 +38,11 @@ void compare(const Subject& subject, const std::vector<int64_t>& worlds, const s
   for (int64_t ranks : worlds) {
     VerifyOptions options{.ranks = ranks, .steps = whole_set() ? 20 : 4};
     LayoutVerifier& v = verifiers.try_emplace(ranks, recipe, plugins(), options).first->second;
-    layouts.insert(layouts.end(), v.layouts().legal.begin(), v.layouts().legal.end());
+    layouts.insert(layouts.end(), v.layouts().valid.begin(), v.layouts().valid.end());
     for (const auto& r : v.layouts().refused) tally.refused += r.layouts.size();
     for (const auto& r : v.layouts().not_built) tally.not_built += r.layouts.size();
   }
-  tally.legal += layouts.size();
+  tally.valid += layouts.size();
   if (!whole_set()) layouts = choose(layouts);
   for (size_t i = 0; i < layouts.size(); i += whole_set() ? 1 : stride, ++tally.run) {
     const RankLayout& layout = layouts[i];
@@ -90,13 +90,13 @@ TEST_CASE("in fp32 every layout of 2, 4 and 8 ranks is one rank's within roundin
     Tally tally;
     compare(subject, {2, 4, 8}, "", tally);
     MESSAGE(std::string(subject.name)
-            << ": " << tally.run << " of " << tally.legal << " legal layouts compared; "
+            << ": " << tally.run << " of " << tally.valid << " valid layouts compared; "
             << tally.not_built << " need what this build lacks, " << tally.refused
             << " are refused by rules");
-    all.run += tally.run, all.legal += tally.legal;
+    all.run += tally.run, all.valid += tally.valid;
   }
-  MESSAGE("in all " << all.run << " of " << all.legal
-                    << " legal layouts (MTRAIN_PARITY=all: all of them)");
+  MESSAGE("in all " << all.run << " of " << all.valid
+                    << " valid layouts (MTRAIN_PARITY=all: all of them)");
   CHECK(all.run >= 10);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("variants of blocks, heads and rotary positions are one rank's in ever
     Tally tally;
     compare(subject, {2, 4}, "", tally, 6);
     MESSAGE(std::string(subject.name)
-            << ": " << tally.run << " of " << tally.legal << " legal layouts compared");
+            << ": " << tally.run << " of " << tally.valid << " valid layouts compared");
     CHECK(tally.run >= 3);
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("every part of a model is one rank's with every axis, schedule and way
     Tally tally;
     compare(subject, {4}, "", tally, 1, each_choice);
     MESSAGE(std::string(subject.name)
-            << ": " << tally.run << " of " << tally.legal << " legal layouts compared");
+            << ": " << tally.run << " of " << tally.valid << " valid layouts compared");
     CHECK(tally.run >= 4);
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("in bf16, and where ranks are no power of two, layouts are one rank's 
   Tally tally;
   compare(subjects()[0], {2, 4}, "mixed_precision: {dtype: bf16}\n", tally, 4);
   compare(subjects()[0], {3, 5, 6}, "", tally, 4);
-  MESSAGE(tally.run << " of " << tally.legal << " legal layouts compared");
+  MESSAGE(tally.run << " of " << tally.valid << " valid layouts compared");
   CHECK(tally.run >= 3);
 }
 
@@ -137,14 +137,14 @@ TEST_CASE("with FP8 and FP4 products layouts are one rank's within rounding") {
     compare(subjects()[0], {2, 4}, cat("mixed_precision: {dtype: bf16, ", products, "}\n"), tally,
             9);
   }
-  MESSAGE(tally.run << " of " << tally.legal << " legal layouts compared");
+  MESSAGE(tally.run << " of " << tally.valid << " valid layouts compared");
   CHECK(tally.run >= 5);
 }
 
 TEST_CASE("a pairwise subset holds every two choices that go together") {
   Recipe recipe = recipe_of(subjects()[0]);
   LayoutVerifier verifier(recipe, plugins(), {.ranks = 4});
-  std::vector<RankLayout> all = verifier.layouts().legal, few = pairwise(all);
+  std::vector<RankLayout> all = verifier.layouts().valid, few = pairwise(all);
   CHECK(few.size() <= all.size());
   auto together = [](const std::vector<RankLayout>& layouts, int64_t tp,
                      const std::string& recompute) {

@@ -14,7 +14,7 @@ namespace {
 
 /// Every n-th of the pairwise layouts, `most` in all.
 std::vector<RankLayout> some(const LayoutVerifier& verifier, size_t most) {
-  std::vector<RankLayout> all = pairwise(verifier.layouts().legal), out;
+  std::vector<RankLayout> all = pairwise(verifier.layouts().valid), out;
   size_t stride = std::max<size_t>(1, (all.size() + most - 1) / most);
   for (size_t i = 0; i < all.size(); i += stride) out.push_back(all[i]);
   return out;

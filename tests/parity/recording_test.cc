@@ -11,7 +11,7 @@
 using namespace mtrain;
 using namespace mtrain::testing;
 
-TEST_CASE("steps behind the warm-up are recorded; those that are timed kernel by kernel are not") {
+TEST_CASE("steps after the warm-up are recorded; those that are timed kernel by kernel are not") {
   fs::path folder = fs::temp_directory_path() / cat("mtrain-recording-", ::getpid());
   Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subject_named("llama")), 4, 8), "the twin",
                                    fs::current_path(),

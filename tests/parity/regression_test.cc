@@ -28,10 +28,10 @@ void same(const std::string& name, int64_t ranks, const std::string& layout) {
   CAPTURE(name);
   CAPTURE(layout);
   LayoutVerifier& v = verifier(name, ranks);
-  const auto& legal = v.layouts().legal;
-  auto found = std::find_if(legal.begin(), legal.end(),
+  const auto& valid = v.layouts().valid;
+  auto found = std::find_if(valid.begin(), valid.end(),
                             [&](const RankLayout& l) { return text(l) == layout; });
-  if (found == legal.end()) {
+  if (found == valid.end()) {
     bool planned = false;
     for (const auto& part : v.layouts().not_built)
       planned |= std::any_of(part.layouts.begin(), part.layouts.end(),

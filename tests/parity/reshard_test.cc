@@ -76,7 +76,7 @@ std::vector<RankLayout> pool(const Subject& subject) {
   std::vector<RankLayout> out = {RankLayout{}};
   std::string twin = twin_recipe(recipe_of(subject), 4, kSteps);
   for (int64_t ranks : {2, 4})
-    for (const auto& layout : pairwise(list_layouts(twin, plugins(), ranks).legal))
+    for (const auto& layout : pairwise(list_layouts(twin, plugins(), ranks).valid))
       if (layout.recompute == "none" && out.size() < 9) out.push_back(layout);
   return out;
 }

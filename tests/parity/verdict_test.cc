@@ -72,9 +72,9 @@ TEST_CASE("a few wrong elements among many are found") {
 
 TEST_CASE("a gradient that nobody or two ranks count, is missing or strange, is found") {
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 2; }),
-             "0 elements come from no rank and 1 from several ranks"));
+             "no rank holds 0 elements, and several ranks hold 1 element"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }),
-             "1 elements come from no rank"));
+             "no rank holds 1 element"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }),
              "embed.weight is missing"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }),
@@ -122,6 +122,6 @@ TEST_CASE("a layout is held against as much of the twin as it has use for") {
   CHECK(size({.ranks = 8, .pp = 8}) == TwinSize{8, 16});
   CHECK(twin_size({6, 12}, {.ranks = 6, .tp = 6}) ==
         TwinSize{6, 6});  // three micro-batches are not halved
-  for (const RankLayout& layout : verifier().layouts().legal)
+  for (const RankLayout& layout : verifier().layouts().valid)
     CHECK(twin_size(verifier().whole(), layout) == verifier().whole());
 }

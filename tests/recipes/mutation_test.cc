@@ -167,7 +167,7 @@ std::vector<std::string> bad_values(const FieldSpec& spec) {
   return out;
 }
 
-/// Errors besides those about parts that are not built.
+/// Errors besides those about parts that are missing.
 const Diagnostic* error_at(const Report& report, const fs::path& file, int line) {
   for (const auto& d : report.diagnostics())
     if (d.severity == Severity::error && d.code != "not-built" && d.where &&
@@ -177,7 +177,7 @@ const Diagnostic* error_at(const Report& report, const fs::path& file, int line)
 }
 
 struct Counts {
-  int keys = 0, typos = 0, found = 0, mended = 0, values = 0, values_found = 0, deletions = 0;
+  int keys = 0, typos = 0, found = 0, corrected = 0, values = 0, values_found = 0, deletions = 0;
   std::vector<std::string> misses;
 };
 
@@ -199,7 +199,7 @@ void spoil_names(const Copy& copy, const fs::path& recipe, const fs::path& file,
     offered = offered.substr(0, offered.find_first_of(" ?"));
     bool right = offered == key.path || offered == key.name ||
                  key.path.starts_with(offered + ".") || offered.starts_with(key.path + ".");
-    counts.mended += right && !offered.empty();
+    counts.corrected += right && !offered.empty();
     if (!right || offered.empty())
       counts.misses.push_back(
           cat(file.filename().string(), ": ", typo, " for ", key.path, ": '", d->help, "'"));
@@ -283,12 +283,12 @@ TEST_CASE("every key of every recipe, spoilt, is found on its line") {
   for (const auto& [file, recipe] : used_by)
     if (file.string().starts_with(copy.root().string())) spoil(copy, recipe, file, counts);
   MESSAGE(counts.keys, " keys of ", used_by.size(), " files: ", counts.found, " of ", counts.typos,
-          " typos found on their line, ", counts.mended, " with the right name first; ",
+          " typos found on their line, ", counts.corrected, " with the right name first; ",
           counts.values_found, " of ", counts.values, " bad values found; ", counts.deletions,
           " lines removed");
   for (const auto& miss : counts.misses) MESSAGE(miss);
   CHECK(counts.keys > 10);
   CHECK(counts.found == counts.typos);
-  CHECK(counts.mended * 100 >= counts.typos * 95);
+  CHECK(counts.corrected * 100 >= counts.typos * 95);
   CHECK(counts.values_found == counts.values);
 }

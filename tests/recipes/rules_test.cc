@@ -155,15 +155,15 @@ TEST_CASE("rules name only what exists") {
          open = says.find('{', open + 1))
       check_names(rule.id, says.substr(open + 1, says.find('}', open) - open - 1));
     for (const auto& part : split(rule.fix, ';')) {
-      std::string_view mend = trim(part);
-      size_t equals = mend.find('=');
-      CHECK_MESSAGE(known.contains(std::string(mend.substr(0, equals))), rule.id, ": mend ", mend);
-      if (equals != std::string_view::npos) check_names(rule.id, mend.substr(equals + 1));
+      std::string_view fix = trim(part);
+      size_t equals = fix.find('=');
+      CHECK_MESSAGE(known.contains(std::string(fix.substr(0, equals))), rule.id, ": fix ", fix);
+      if (equals != std::string_view::npos) check_names(rule.id, fix.substr(equals + 1));
     }
   }
 }
 
-TEST_CASE("what a violation offers mends it") {
+TEST_CASE("what a violation offers fixes it") {
   int offers = 0;
   for (const auto& row : rule_cases()) {
     Report broken = report_of(row.model, row.broken);
@@ -183,9 +183,9 @@ TEST_CASE("what a violation offers mends it") {
       change.erase(std::remove(change.begin(), change.end(), ' '), change.end());
       CAPTURE(std::string(row.id));
       CAPTURE(change);
-      Report mended = report_of(row.model, row.broken + std::string(" ") + change);
-      CAPTURE(mended.text());
-      CHECK(violation(mended, row.id) == nullptr);
+      Report fixed = report_of(row.model, row.broken + std::string(" ") + change);
+      CAPTURE(fixed.text());
+      CHECK(violation(fixed, row.id) == nullptr);
       ++offers;
     }
   }

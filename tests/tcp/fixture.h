@@ -1,4 +1,4 @@
-// Places of ranks with a rendezvous on a loopback address that only this process uses.
+// Environments of ranks with a rendezvous on a loopback address that only this process uses.
 #pragma once
 #include <unistd.h>
 
@@ -8,14 +8,14 @@
 #include "has.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "plugins/comm/tcp/place.h"
+#include "plugins/comm/tcp/rank_environment.h"
 
 namespace mtrain::tcp {
 
 using testing::has;
 
-inline Place place_of(int rank, int size,
-                      const std::string& secret = "a secret of this test's ranks") {
+inline RankEnvironment environment_of(int rank, int size,
+                                      const std::string& secret = "a secret of this test's ranks") {
   static const pid_t kPid = ::getpid();
   return {.rank = rank,
           .size = size,

@@ -46,8 +46,8 @@ void talk(
 }
 
 TEST_CASE("tcp greeting: two ends that know one secret believe each other") {
-  Greeting called = Greeting::called(place_of(0, 4)),
-           caller = Greeting::calls(place_of(3, 4), 0, 1234);
+  Greeting called = Greeting::called(environment_of(0, 4)),
+           caller = Greeting::calls(environment_of(3, 4), 0, 1234);
   talk(caller, called);
   CHECK(caller.state() == State::proven);
   CHECK(called.state() == State::proven);
@@ -58,8 +58,8 @@ TEST_CASE("tcp greeting: two ends that know one secret believe each other") {
 }
 
 TEST_CASE("tcp greeting: with another secret neither believes the other, and both say why") {
-  Greeting called = Greeting::called(place_of(0, 2)),
-           caller = Greeting::calls(place_of(1, 2, "a secret of somebody else"), 0, 0);
+  Greeting called = Greeting::called(environment_of(0, 2)),
+           caller = Greeting::calls(environment_of(1, 2, "a secret of somebody else"), 0, 0);
   talk(caller, called);
   CHECK(called.state() == State::stranger);
   CHECK(has(called.reason(), "does not know the secret that this rank has from the test"));
@@ -71,8 +71,8 @@ TEST_CASE("tcp greeting: with another secret neither believes the other, and bot
 TEST_CASE("tcp greeting: a refusal says its reason") {
   for (auto [verdict, reason] : {std::pair{Verdict::other_job, "another job"},
                                  std::pair{Verdict::misfit, "no place for this rank"}}) {
-    Greeting called = Greeting::called(place_of(0, 2)),
-             caller = Greeting::calls(place_of(1, 2), 0, 0);
+    Greeting called = Greeting::called(environment_of(0, 2)),
+             caller = Greeting::calls(environment_of(1, 2), 0, 0);
     caller.take(take_out(called));
     called.take(take_out(caller));
     REQUIRE(called.state() == State::proven);
@@ -86,8 +86,8 @@ TEST_CASE("tcp greeting: a refusal says its reason") {
 TEST_CASE("tcp greeting: no flipped bit of any message is believed") {
   for (int message = 0; message < 3; ++message)
     for (size_t bit = 0;; ++bit) {
-      Greeting called = Greeting::called(place_of(0, 2)),
-               caller = Greeting::calls(place_of(1, 2), 0, 0);
+      Greeting called = Greeting::called(environment_of(0, 2)),
+               caller = Greeting::calls(environment_of(1, 2), 0, 0);
       bool in_range = false;
       talk(caller, called, [&](int number, std::string& bytes) {
         if (number != message || bit / 8 >= bytes.size()) return;
@@ -105,21 +105,21 @@ TEST_CASE(
     "tcp greeting: what was overheard is of no use in another connection, nor to who called "
     "himself") {
   std::vector<std::string> heard;
-  Greeting called = Greeting::called(place_of(0, 2)),
-           caller = Greeting::calls(place_of(1, 2), 0, 0);
+  Greeting called = Greeting::called(environment_of(0, 2)),
+           caller = Greeting::calls(environment_of(1, 2), 0, 0);
   talk(caller, called, [&](int, std::string& bytes) { heard.push_back(bytes); });
   REQUIRE(heard.size() == 3);
-  Greeting again = Greeting::called(place_of(0, 2));
+  Greeting again = Greeting::called(environment_of(0, 2));
   again.take(heard[1]);
   CHECK(again.state() == State::stranger);
-  Greeting calls_again = Greeting::calls(place_of(1, 2), 0, 0);
+  Greeting calls_again = Greeting::calls(environment_of(1, 2), 0, 0);
   calls_again.take(heard[0]);
   take_out(calls_again);
   calls_again.take(heard[2]);
   CHECK(calls_again.state() == State::stranger);
   // Another rank's endpoint: the rank that answers is not the expected one.
-  Greeting elsewhere = Greeting::calls(place_of(2, 3), 1, 0),
-           first = Greeting::called(place_of(0, 3));
+  Greeting elsewhere = Greeting::calls(environment_of(2, 3), 1, 0),
+           first = Greeting::called(environment_of(0, 3));
   elsewhere.take(take_out(first));
   CHECK(elsewhere.state() == State::stranger);
   CHECK(has(elsewhere.reason(), "rank 0 listens there"));
@@ -127,8 +127,8 @@ TEST_CASE(
 
 TEST_CASE("tcp greeting: what is no message is found, and no more is wanted than a message has") {
   for (char byte : {'\0', '\xFF', 'G'}) {
-    Greeting called = Greeting::called(place_of(0, 2)),
-             caller = Greeting::calls(place_of(1, 2), 0, 0);
+    Greeting called = Greeting::called(environment_of(0, 2)),
+             caller = Greeting::calls(environment_of(1, 2), 0, 0);
     for (Greeting* end : {&called, &caller}) {
       while (end->wanted() > 0) {
         CHECK(end->wanted() <= sizeof(Greeting::Hello));

@@ -29,7 +29,7 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
       reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   if (std::string_view(node) != kLate) return system(node, service, hints, found);
   if (--lookups_that_fail >= 0) return EAI_AGAIN;
-  return system(mtrain::tcp::place_of(0, 2).address.c_str(), service, hints, found);
+  return system(mtrain::tcp::environment_of(0, 2).address.c_str(), service, hints, found);
 }
 
 namespace mtrain::tcp {
@@ -39,8 +39,8 @@ using namespace std::chrono_literals;
 constexpr RendezvousLimits kForever{.whole = 10h, .greeting = 10h};
 
 /// A connection to where the first rank listens, or will: again until it does.
-Socket visit(const Place& place) {
-  Address where = resolve(place.address, place.port)[0];
+Socket visit(const RankEnvironment& environment) {
+  Address where = resolve(environment.address, environment.port)[0];
   for (;;) {
     Socket socket(::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&where.where), where.size) == 0)
@@ -61,10 +61,10 @@ std::string hear(const Socket& socket, size_t bytes) {
 struct Ranks {
   explicit Ranks(int size_in, const RendezvousLimits& limits_in = kForever)
       : size(size_in), limits(limits_in) {}
-  void start(int rank) { start(place_of(rank, size)); }
-  void start(const Place& place) {
-    connected.push_back(
-        std::async(std::launch::async, [this, place] { return connect_ranks(place, limits); }));
+  void start(int rank) { start(environment_of(rank, size)); }
+  void start(const RankEnvironment& environment) {
+    connected.push_back(std::async(
+        std::launch::async, [this, environment] { return connect_ranks(environment, limits); }));
   }
   /// All ranks are connected: one connection per pair.
   void check_all() {
@@ -99,7 +99,7 @@ TEST_CASE("tcp: ranks meet in any order") {
   }
   Ranks late(3);
   for (int r : {0, 1}) late.start(r);
-  visit(place_of(0, 3));
+  visit(environment_of(0, 3));
   late.start(2);
   late.check_all();
 }
@@ -107,13 +107,13 @@ TEST_CASE("tcp: ranks meet in any order") {
 TEST_CASE("tcp: strangers neither delay nor end a job, nor take a seat") {
   Ranks ranks(3);
   ranks.start(0);
-  const Place first = place_of(0, 3);
+  const RankEnvironment first = environment_of(0, 3);
   std::vector<Socket> silent, odd;
   for (int i = 0; i < 40; ++i) silent.push_back(visit(first));
-  Greeting forger = Greeting::calls(place_of(1, 3, "a secret of somebody else"), 0, 1);
+  Greeting forger = Greeting::calls(environment_of(1, 3, "a secret of somebody else"), 0, 1);
   std::string forged(144, '\0'), unproven;
   {
-    Greeting called = Greeting::called(place_of(0, 3, "a secret of somebody else"));
+    Greeting called = Greeting::called(environment_of(0, 3, "a secret of somebody else"));
     forger.take(called.unsent());
     forged = std::string(forger.unsent());  // proven to somebody else, as rank 1
   }
@@ -137,7 +137,7 @@ TEST_CASE("tcp: of very many strangers the oldest go, and a rank gets in") {
   Ranks ranks(2);
   ranks.start(0);
   std::vector<Socket> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(visit(place_of(0, 2)));
+  for (int i = 0; i < 300; ++i) silent.push_back(visit(environment_of(0, 2)));
   CHECK(hear(silent[0], 41).size() ==
         40);  // a challenge, and then the end, while nobody has come yet
   ranks.start(1);
@@ -147,7 +147,7 @@ TEST_CASE("tcp: of very many strangers the oldest go, and a rank gets in") {
 TEST_CASE("tcp: who says nothing is dropped while ranks are waited for") {
   Ranks ranks(2, {.whole = 10h, .greeting = 20ms});
   ranks.start(0);
-  Socket silent = visit(place_of(0, 2));
+  Socket silent = visit(environment_of(0, 2));
   CHECK(hear(silent, 41).size() == 40);
   ranks.limits.greeting = 10h;
   ranks.start(1);
@@ -158,14 +158,15 @@ TEST_CASE(
     "tcp: a rank of another secret or another job is refused with a reason, and the job goes on") {
   Ranks ranks(2);
   ranks.start(0);
-  auto refused = [](const Place& place, const std::string& part) {
-    std::string message = message_of(ErrorClass::config, [&] { connect_ranks(place, kForever); });
+  auto refused = [](const RankEnvironment& environment, const std::string& part) {
+    std::string message =
+        message_of(ErrorClass::config, [&] { connect_ranks(environment, kForever); });
     CHECK_MESSAGE(has(message, part), message);
   };
-  refused(place_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
-  refused(place_of(1, 2, "a secret of somebody else"),
+  refused(environment_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
+  refused(environment_of(1, 2, "a secret of somebody else"),
           "it has a different secret\nuse the same MTRAIN_JOB_SECRET");
-  Place other = place_of(1, 2);
+  RankEnvironment other = environment_of(1, 2);
   other.job = "another";
   refused(other, "it belongs to another job\nuse a different MASTER_PORT for each job");
   ranks.start(1);
@@ -174,23 +175,23 @@ TEST_CASE(
 
 TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides say why") {
   struct Case {
-    Place place;
+    RankEnvironment environment;
     const char* part;
   };
-  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 connected to rank 0 of 3"},
-                          Case{place_of(1, 3), "two processes claim to be rank 1"}}) {
+  for (const Case& one : {Case{environment_of(1, 4), "rank 1 of 4 connected to rank 0 of 3"},
+                          Case{environment_of(1, 3), "two processes claim to be rank 1"}}) {
     Ranks ranks(3);
     ranks.start(0);
     std::vector<Socket> held;
-    if (one.place.size == 3) {
-      held.push_back(visit(place_of(0, 3)));
-      Greeting greeting = Greeting::calls(place_of(1, 3), 0, 1);
+    if (one.environment.size == 3) {
+      held.push_back(visit(environment_of(0, 3)));
+      Greeting greeting = Greeting::calls(environment_of(1, 3), 0, 1);
       greeting.take(hear(held[0], 40));
       say(held[0], std::string(greeting.unsent()));
       greeting.take(hear(held[0], 40));
       REQUIRE(greeting.state() == Greeting::State::proven);
     }
-    CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(one.place, kForever); }),
+    CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(one.environment, kForever); }),
               "it has no place for this rank"));
     CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }), one.part));
   }
@@ -200,8 +201,8 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
   Ranks ranks(3);
   ranks.start(0);
   {
-    Socket socket = visit(place_of(0, 3));
-    Greeting greeting = Greeting::calls(place_of(2, 3), 0, 1);
+    Socket socket = visit(environment_of(0, 3));
+    Greeting greeting = Greeting::calls(environment_of(2, 3), 0, 1);
     greeting.take(hear(socket, 40));
     say(socket, std::string(greeting.unsent()));
     hear(socket, 40);
@@ -211,11 +212,11 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
   Ranks other(3);  // and so is the first one
   other.start(1);
   {
-    Address where = resolve(place_of(0, 3).address, 23456)[0];
+    Address where = resolve(environment_of(0, 3).address, 23456)[0];
     Socket listener = listen_at(where), socket;
     ::fcntl(listener.get(), F_SETFL, 0);
     socket = Socket(::accept(listener.get(), nullptr, nullptr));
-    Greeting greeting = Greeting::called(place_of(0, 3));
+    Greeting greeting = Greeting::called(environment_of(0, 3));
     say(socket, std::string(greeting.unsent()));
     greeting.sent(40);
     greeting.take(hear(socket, 144));
@@ -230,7 +231,7 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
 TEST_CASE(
     "tcp: what listens at the port and is no rank of this job is named, and a rank that nobody "
     "answers says so") {
-  Address where = resolve(place_of(0, 2).address, 23456)[0];
+  Address where = resolve(environment_of(0, 2).address, 23456)[0];
   for (auto [words, part] :
        {std::pair{std::string("SSH-2.0-something that listens there"),
                   "the process that listens there is not a rank of this mtrain"},
@@ -253,16 +254,16 @@ TEST_CASE(
 TEST_CASE(
     "tcp: a name that is not known yet is looked up again, and at the end the reason is named") {
   Ranks ranks(2, {.whole = 100ms, .greeting = 10h});
-  Place place = place_of(1, 2);
-  place.address = "no-such-rank.invalid";
-  ranks.start(place);
+  RankEnvironment environment = environment_of(1, 2);
+  environment.address = "no-such-rank.invalid";
+  ranks.start(environment);
   std::string message = message_of(ErrorClass::peer, [&] { ranks.connected[0].get(); });
   CHECK_MESSAGE(has(message,
                     "timed out while waiting for rank 0 (no-such-rank.invalid port 23456: the "
                     "address 'no-such-rank.invalid' cannot be"),
                 message);
-  place.rank = 0;
-  CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(place, ranks.limits); }),
+  environment.rank = 0;
+  CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(environment, ranks.limits); }),
             "set MASTER_ADDR to the name"));
 }
 
@@ -270,9 +271,9 @@ TEST_CASE("tcp: ranks meet at a name that becomes known while they wait") {
   lookups_that_fail = 6;
   Ranks ranks(2);
   for (int r : {0, 1}) {
-    Place place = place_of(r, 2);
-    place.address = kLate;
-    ranks.start(place);
+    RankEnvironment environment = environment_of(r, 2);
+    environment.address = kLate;
+    ranks.start(environment);
   }
   ranks.check_all();
   CHECK(lookups_that_fail < 0);
@@ -282,12 +283,12 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
   Ranks ranks(400, kForever);
   ranks.start(0);
   std::vector<Socket> early;
-  for (int i = 0; i < 350; ++i) early.push_back(visit(place_of(0, 400)));
+  for (int i = 0; i < 350; ++i) early.push_back(visit(environment_of(0, 400)));
   CHECK(hear(early.back(), 40).size() == 40);  // so all have been let in
   CHECK(hear(early[0], 40).size() == 40);
   char byte = 0;
   CHECK(::recv(early[0].get(), &byte, 1, MSG_DONTWAIT) == -1);  // and it is still open
-  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(place_of(1, 4), kForever); }),
+  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(environment_of(1, 4), kForever); }),
             "it has no place for this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 400"));
@@ -296,8 +297,8 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
 TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place") {
   Ranks ranks(2);
   ranks.start(0);
-  Socket socket = visit(place_of(0, 2));
-  Greeting greeting = Greeting::calls(place_of(1, 2), 0, 1);
+  Socket socket = visit(environment_of(0, 2));
+  Greeting greeting = Greeting::calls(environment_of(1, 2), 0, 1);
   greeting.take(hear(socket, 40));
   std::string words(greeting.unsent());
   // The last byte and the end of the connection come as one packet.
@@ -311,21 +312,21 @@ TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place")
 
 TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than for a greeting") {
   Ranks ranks(3, {.whole = 10h, .greeting = 200ms});
-  Socket listener = listen_at(resolve(place_of(0, 3).address, 23456)[0]), socket;
+  Socket listener = listen_at(resolve(environment_of(0, 3).address, 23456)[0]), socket;
   REQUIRE(listener.open());
   ::fcntl(listener.get(), F_SETFL, 0);
   ranks.start(1);
-  Greeting greeting = Greeting::called(place_of(0, 3));
+  Greeting greeting = Greeting::called(environment_of(0, 3));
   while (greeting.state() != Greeting::State::proven) {  // on a busy machine the limit may be over
                                                          // before the proof is sent
     socket = Socket(::accept(listener.get(), nullptr, nullptr));
-    greeting = Greeting::called(place_of(0, 3));
+    greeting = Greeting::called(environment_of(0, 3));
     say(socket, std::string(greeting.unsent()));
     greeting.sent(40);
     greeting.take(hear(socket, 144));
   }
   // A silent connection to the rank's own port is dropped after the same limit, which began later.
-  Place endpoint = place_of(0, 3);
+  RankEnvironment endpoint = environment_of(0, 3);
   endpoint.address = address_of(socket, ::getpeername).text();
   endpoint.port = greeting.hello().port;
   Socket silent = visit(endpoint);
@@ -350,19 +351,20 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
   ranks.start(0);
   std::vector<Socket> held;
   for (int i = 0; i < 2; ++i) {
-    held.push_back(visit(place_of(0, 100)));
+    held.push_back(visit(environment_of(0, 100)));
     CHECK(hear(held.back(), 40).size() == 40);
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
-  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(place_of(1, 4), kForever); }),
+  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(environment_of(1, 4), kForever); }),
             "it has no place for this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 100"));
 }
 
 TEST_CASE("tcp: of very many ranks that are missing some are named") {
-  std::string message = message_of(
-      ErrorClass::peer, [] { connect_ranks(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
+  std::string message = message_of(ErrorClass::peer, [] {
+    connect_ranks(environment_of(0, 400), {.whole = 20ms, .greeting = 10h});
+  });
   CHECK_MESSAGE(has(message, "timed out while waiting for ranks 1, 2, 3"), message);
   CHECK_MESSAGE(has(message, " 16 and 383 more to connect"), message);
 }
@@ -370,13 +372,13 @@ TEST_CASE("tcp: of very many ranks that are missing some are named") {
 TEST_CASE("tcp: a job of one machine is reached over its address alone") {
   Ranks ranks(2);
   ranks.start(0);
-  Socket found = visit(place_of(0, 2));
+  Socket found = visit(environment_of(0, 2));
   Address other = resolve("127.0.0.1", 23456)[0];
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   CHECK(::connect(socket.get(), reinterpret_cast<sockaddr*>(&other.where), other.size) != 0);
   // Nobody listens at a port that others have.
   std::string taken =
-      message_of(ErrorClass::config, [] { connect_ranks(place_of(0, 2), kForever); });
+      message_of(ErrorClass::config, [] { connect_ranks(environment_of(0, 2), kForever); });
   CHECK_MESSAGE(has(taken, "the first rank cannot listen on port 23456 of 127."), taken);
   ranks.start(1);
   ranks.check_all();

@@ -216,7 +216,7 @@ TEST_CASE("tcp secret: a job of one rank needs none") {
   ::unsetenv("HOME");
   ::unsetenv("WORLD_SIZE");
   ::unsetenv("RANK");
-  CHECK(place_from_environment().size == 1);
+  CHECK(rank_environment().size == 1);
 }
 
 }  // namespace

@@ -28,13 +28,13 @@ int status_of(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void set_place(int rank, int size) {
-  Place place = place_of(rank, size);
+void set_environment(int rank, int size) {
+  RankEnvironment environment = environment_of(rank, size);
   for (auto [name, value] : {std::pair{"RANK", cat(rank)},
                              {"WORLD_SIZE", cat(size)},
-                             {"MASTER_ADDR", place.address},
-                             {"MASTER_PORT", cat(place.port)},
-                             {"MTRAIN_JOB_SECRET", place.secret.bytes}})
+                             {"MASTER_ADDR", environment.address},
+                             {"MASTER_PORT", cat(environment.port)},
+                             {"MTRAIN_JOB_SECRET", environment.secret.bytes}})
     ::setenv(name, value.c_str(), 1);
 }
 
@@ -43,9 +43,9 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
     std::vector<pid_t> ranks;
     for (int r = 0; r < 3; ++r)
       ranks.push_back(start([r, lost] {
-        set_place(r, 3);
+        set_environment(r, 3);
         if (r == lost) {
-          connect_ranks(place_from_environment());
+          connect_ranks(rank_environment());
           return 0;  // gone without a word, and its connections with it
         }
         const CommContext context{.timeout = 10h,

@@ -79,7 +79,7 @@ class Suite {
         size_(static_cast<double>(size_of(dtype))),
         asynchronous_(options.backend != "cpu"),
         ctx_(backend) {
-    roof_ = measure_roof(ctx_, dtype);
+    roofline_ = measure_roofline(ctx_, dtype);
     gemms();
     attention();
     rows();
@@ -132,8 +132,8 @@ class Suite {
   void elements();
   void optimizer();
   double least(const Row& r) const {
-    return std::max(roof_.flops > 0 ? r.flop / roof_.flops : 0,
-                    roof_.bandwidth > 0 ? r.bytes / roof_.bandwidth : 0);
+    return std::max(roofline_.flops > 0 ? r.flop / roofline_.flops : 0,
+                    roofline_.bandwidth > 0 ? r.bytes / roofline_.bandwidth : 0);
   }
 
   Model m_;
@@ -141,7 +141,7 @@ class Suite {
   double size_;
   bool asynchronous_;
   ExecutionContext ctx_;
-  Roof roof_;
+  Roofline roofline_;
   Tensor piece_;
   std::vector<Tensor> tensors_;
   std::vector<std::vector<int32_t>> bounds_;
@@ -357,14 +357,14 @@ void Suite::print() const {
   double step = 0, flop = 0;
   for (const Row& row : rows_) step += row.calls * row.seconds, flop += row.calls * row.flop;
   std::printf(
-      "%s, %lld tokens, %.2f M parameters; ceilings measured: %.0f GFLOP/s, %.0f GB/s\n%-24s %10s "
-      "%10s %8s %8s %8s "
-      "%7s\n",
+      "%s, %lld tokens, %.2f M parameters; peak rates measured: %.0f GFLOP/s, %.0f GB/s\n"
+      "%-24s %10s %10s %8s %11s %8s %7s\n",
       name(dtype_), static_cast<long long>(m_.tokens()),
-      static_cast<double>(m_.parameters()) * 1e-6, roof_.flops * 1e-9, roof_.bandwidth * 1e-9,
-      "kernel", "us", "GFLOP/s", "GB/s", "of roof", "calls", "share");
+      static_cast<double>(m_.parameters()) * 1e-6, roofline_.flops * 1e-9,
+      roofline_.bandwidth * 1e-9, "kernel", "us", "GFLOP/s", "GB/s", "of roofline", "calls",
+      "share");
   for (const Row& r : rows_)
-    std::printf("%-24s %10.1f %10.1f %8.1f %7.1f%% %8.0f %6.1f%%\n", r.name.c_str(),
+    std::printf("%-24s %10.1f %10.1f %8.1f %10.1f%% %8.0f %6.1f%%\n", r.name.c_str(),
                 r.seconds * 1e6, r.flop / r.seconds * 1e-9, r.bytes / r.seconds * 1e-9,
                 100 * least(r) / r.seconds, r.calls, 100 * r.calls * r.seconds / step);
   std::printf("sum of one step %.2f ms, %.0f tokens/s, %.1f GFLOP/s\n\n", step * 1e3,
@@ -378,14 +378,14 @@ Node Suite::to_node() const {
                            {"us", Node::number(1e6 * r.seconds)},
                            {"tflops", Node::number(1e-12 * r.flop / r.seconds)},
                            {"gb_per_second", Node::number(1e-9 * r.bytes / r.seconds)},
-                           {"share_of_roof", Node::number(least(r) / r.seconds)},
+                           {"share_of_roofline", Node::number(least(r) / r.seconds)},
                            {"calls", Node::number(r.calls)},
                            {"torch", r.torch}}));
   return make_map({{"dtype", Node::string(name(dtype_))},
                    {"backend", Node::string(std::string(ctx_.backend().name()))},
                    {"tokens", Node::integer(m_.tokens())},
-                   {"roof_tflops", Node::number(1e-12 * roof_.flops)},
-                   {"roof_gb_per_second", Node::number(1e-9 * roof_.bandwidth)},
+                   {"peak_tflops", Node::number(1e-12 * roofline_.flops)},
+                   {"peak_gb_per_second", Node::number(1e-9 * roofline_.bandwidth)},
                    {"kernels", std::move(kernels)}});
 }
 

@@ -53,7 +53,7 @@ doctest_program test_cuda 0
 doctest_program test_golden 0
 program bench_kernels << 'END'
 while (($#)); do if [[ $1 == --json ]]; then file=$2; fi; shift; done
-printf '%s\n' '[{"roof_tflops": 790.5, "roof_gb_per_second": 4300.0, "kernels": [' '  {' '    "kernel": "gate, up forward",' \
+printf '%s\n' '[{"peak_tflops": 790.5, "peak_gb_per_second": 4300.0, "kernels": [' '  {' '    "kernel": "gate, up forward",' \
   '    "us": 1,' '    "tflops": 700.25' '  }' ']}]' > "$file"
 END
 
@@ -74,7 +74,7 @@ seen = json.load(open(sys.argv[1]))
 outcomes = {s["name"]: s["outcome"] for s in seen["steps"]}
 assert seen["device"].startswith("NVIDIA H200"), seen
 assert outcomes["contract"] == "right" and outcomes["layouts"] == "not available", outcomes
-assert seen["results"]["kernels"][0]["roof_tflops"] == 790.5
+assert seen["results"]["kernels"][0]["peak_tflops"] == 790.5
 END
 fi
 

@@ -136,7 +136,7 @@ step_bench_kernels() {
   [[ -x $programs/bench_kernels ]] || { figure="no bench_kernels"; return 2; }
   limited 100 "$programs/bench_kernels" --backend cuda --model "$( ((quick)) && echo quickstart || echo llama8b)" --dtype bf16 --json "$to" || return 1
   figure=$(printf 'product %.0f TFLOP/s, copy %.0f GB/s; up %.0f TFLOP/s, attention %.0f, back %.0f, adamw %.0f GB/s' \
-    "$(json_number "$to" roof_tflops)" "$(json_number "$to" roof_gb_per_second)" "$(of_kernel "$to" 'gate, up forward' tflops)" \
+    "$(json_number "$to" peak_tflops)" "$(json_number "$to" peak_gb_per_second)" "$(of_kernel "$to" 'gate, up forward' tflops)" \
     "$(of_kernel "$to" attention tflops)" "$(of_kernel "$to" 'attention backward' tflops)" "$(of_kernel "$to" adamw gb_per_second)")
 }
 

@@ -184,7 +184,7 @@ void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOp
     return;
   }
   ProfileSummary summary =
-      summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
+      summarise(profile, measured.seconds, measure_roofline(trainer.context(), dtype));
   print(trainer, recipe, measured, summary, options);
   if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
 }

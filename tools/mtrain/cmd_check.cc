@@ -74,7 +74,7 @@ std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
 std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   const BatchSchedule batches = s.batches();
-  const bool changes = batches.stages().size() > 1;
+  const bool changes = batches.periods().size() > 1;
   std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ",
                          s.model.seq_length, " tokens");
   const std::string replaced = replaced_length(recipe),
@@ -131,7 +131,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe)
             << '\n'
             << "  " << length_words(recipe) << ", "
-            << (s.batches().stages().size() > 1 ? "at most " : "")
+            << (s.batches().periods().size() > 1 ? "at most " : "")
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
             << ranks_line(recipe) << resize_line(recipe, options)
             << step_lines(recipe, options, built) << data.text << "  run folder "
@@ -169,8 +169,8 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
       ->type_name("N");
   command
       .add_option("--link-gb", options.speed.link_gb,
-                  "with --schedule: gigabytes per second that a rank receives; default: those of "
-                  "--gpu, if all ranks that share parameters are in one NVLink domain")
+                  "with --schedule: bandwidth with which a rank receives, in GB/s; default: that "
+                  "of --gpu, if all ranks that share parameters are in one NVLink domain")
       ->check(CLI::PositiveNumber)
       ->needs(schedule)
       ->type_name("N");
@@ -179,8 +179,9 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
 }  // namespace
 
 void add_check_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand(
-      "check", "check a recipe, or that of a run; report all errors with location and fix");
+  auto* command = app.add_subcommand("check",
+                                     "check a recipe, or the recipe of a run; report all errors, "
+                                     "each with its location and a fix");
   auto words = add_recipe_words(*command, "RECIPE|RUN", kRecipeOrRun);
   auto options = std::make_shared<CheckOptions>();
   std::vector<std::string> gpus;
@@ -189,7 +190,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
   command->add_flag("--json", options->json, "print the report as JSON");
   command
       ->add_option("--world-size", options->cluster.world_size,
-                   "check for this many ranks instead of this machine's")
+                   "check for this number of ranks instead of dist.nproc")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command

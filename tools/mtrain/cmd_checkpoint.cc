@@ -152,20 +152,17 @@ void add_rewind(CLI::App& command) {
       ->required()
       ->type_name("N");
   back->footer(
-      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted, and "
-      "so "
-      "are their exports in checkpoint.hf; newer "
-      "rows of metrics.jsonl are removed when the\nrun continues. A run that is still training is "
-      "refused.\n"
-      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "
-      "train.skip_steps=[104]");
+      "Newer checkpoints are not deleted but moved to a folder set-aside-N next to it, and their "
+      "exports to such a folder in checkpoint.hf. Newer rows of metrics.jsonl are removed when "
+      "the\nrun continues. A run that is still training is refused.\nExample:\n  mtrain checkpoint "
+      "rewind runs/quickstart --step 100\n  mtrain quickstart train.skip_steps=[104]");
   back->callback([path, to] { rewind(*path, *to); });
 }
 
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("checkpoint", "list, verify, compare and rewind checkpoints");
+  auto* command = app.add_subcommand("checkpoint", "list, verify, hash and rewind checkpoints");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n"

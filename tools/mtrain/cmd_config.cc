@@ -51,9 +51,10 @@ bool require_setting(const Recipe& recipe, const std::string& key, const PluginH
   const bool exists =
       catalog.section(section) && !catalog.settings_at(key, recipe.config.type_of(section)).empty();
   if (!recipe.report.ok() && exists) return false;
-  throw Error(ErrorClass::config,
-              cat("no setting ", printable(key, 100), " in ", root.loc().text()),
-              setting_help(key, root, catalog));
+  throw Error(
+      ErrorClass::config,
+      cat("no setting ", printable(key, 100), root.loc() ? " in " + root.loc().source->name() : ""),
+      setting_help(key, root, catalog));
 }
 
 /// The origin of a setting, or of those of a section, when the run started.
@@ -89,7 +90,8 @@ void add_config_show(CLI::App& config, Cli& cli) {
   auto* command =
       config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
   auto options = std::make_shared<ShowOptions>();
-  auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN", kRecipeOrRun);
+  auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN",
+                                cat("PATH: a section or setting; RECIPE|RUN: ", kRecipeOrRun));
   add_show_options(*command, *options);
   command->footer(
       "Examples:\n"
@@ -107,7 +109,8 @@ void add_config_show(CLI::App& config, Cli& cli) {
 void add_config_why(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
       "why", "show where a setting was set, how it was computed, and which values it replaced");
-  auto words = add_recipe_words(*command, "KEY RECIPE|RUN", kRecipeOrRun);
+  auto words = add_recipe_words(*command, "KEY RECIPE|RUN",
+                                cat("KEY: a setting or section; RECIPE|RUN: ", kRecipeOrRun));
   auto json = add_json_flag(*command);
   command->footer(
       "Examples:\n"
@@ -148,6 +151,8 @@ void add_config_command(CLI::App& app, Cli& cli) {
   add_config_searchpath(*command, cli);
   add_config_migrate(*command, cli);
   add_schema_command(*command, cli);
+  command->get_subcommand("schema")->description(
+      "the same as `mtrain schema`: print all settings, including those of plugins");
 }
 
 }  // namespace mtrain

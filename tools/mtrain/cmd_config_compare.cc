@@ -129,7 +129,7 @@ void add_config_explain(CLI::App& config, Cli& cli) {
 void add_config_diff(CLI::App& config, Cli& cli) {
   auto* command =
       config.add_subcommand("diff", "compare the settings of recipes, runs and checkpoints");
-  auto words = add_recipe_words(*command, "A [B]");
+  auto words = add_recipe_words(*command, "A [B]", cat("each ", kRecipeOrRun));
   auto json = add_json_flag(*command);
   command->footer(
       "Overrides apply to B; without B, A is compared with A and the overrides.\n"

@@ -114,8 +114,9 @@ void print_searchpath(const Cli& cli, const std::string& recipe, bool json) {
 }
 
 void add_config_tree(CLI::App& config, Cli& cli) {
-  auto* command = config.add_subcommand(
-      "tree", "show the files of a recipe, the settings of each and which overrides which");
+  auto* command = config.add_subcommand("tree",
+                                        "show the files of a recipe in merge order, how many "
+                                        "settings each sets, and what overrides them");
   auto words = add_recipe_words(*command);
   auto json = add_json_flag(*command);
   command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +device=cpu");
@@ -124,8 +125,9 @@ void add_config_tree(CLI::App& config, Cli& cli) {
 }
 
 void add_config_searchpath(CLI::App& config, Cli& cli) {
-  auto* command = config.add_subcommand(
-      "searchpath", "list the folders of recipes and groups; the first with a file is used");
+  auto* command = config.add_subcommand("searchpath",
+                                        "list the folders that are searched for recipes and "
+                                        "groups; the first that contains the file is used");
   auto recipe = std::make_shared<std::string>();
   command->add_option("recipe", *recipe, "also list this recipe's own folder, which comes first")
       ->type_name("RECIPE");

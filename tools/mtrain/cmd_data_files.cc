@@ -259,7 +259,7 @@ void add_data_show(CLI::App& data, Cli& cli) {
           ".gz or .zst")
       ->required()
       ->type_name("PREFIX|FILE");
-  add_record_options(*command, a->records);
+  add_record_options(*command, a->records, RecordInputs::records_or_pair);
   command->add_option("--dataset", a->records.type, "for records: the dataset that reads them")
       ->check(CLI::IsMember({"sft", "preference"}))
       ->capture_default_str();

@@ -220,10 +220,10 @@ void print_json(const RecordArguments& a, const SftFile& file, const Fill& fill)
                                       {"packed_length", fill.pack_length},
                                       {"tokens", file.counts.tokens},
                                       {"positions", fill.tokens},  // a token less per record
-                                      {"learnt", file.counts.trained_tokens},
+                                      {"trained_tokens", file.counts.trained_tokens},
                                       {"truncated", file.counts.truncated},
-                                      {"cut_learnt", file.counts.truncated_trained},
-                                      {"cut_all_learnt", file.counts.trained_beyond},
+                                      {"truncated_trained_tokens", file.counts.truncated_trained},
+                                      {"truncated_before_trained", file.counts.trained_beyond},
                                       {"too_long", file.counts.too_long},
                                       {"untrained", file.counts.untrained},
                                       {"packs", fill.packs},
@@ -282,13 +282,17 @@ void pack(const Cli& cli, const PackArguments& arguments) {
 
 }  // namespace
 
-void add_record_options(CLI::App& command, RecordArguments& a) {
+void add_record_options(CLI::App& command, RecordArguments& a, RecordInputs inputs) {
+  const bool pairs = inputs == RecordInputs::records_or_pair;
   command
       .add_option("-t,--tokenizer", a.tokenizer,
-                  "a tokenizer plugin; for a pair, the one that prepared it")
+                  pairs ? "the tokenizer plugin; for a pair, the one it was prepared with"
+                        : "the tokenizer plugin")
       ->required()
       ->type_name("NAME");
-  command.add_option("--seq-length", a.seq_length, "for records: tokens of a sample")
+  command
+      .add_option("--seq-length", a.seq_length,
+                  pairs ? "for records: tokens of a sample" : "tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
   command
@@ -369,14 +373,14 @@ void add_data_pack(CLI::App& data, Cli& cli) {
   command->add_option("file", a->records.path, "a .json or .jsonl file of records")
       ->required()
       ->type_name("FILE");
-  add_record_options(*command, a->records);
-  auto* output =
-      command
-          ->add_option(
-              "-o,--output", a->output,
-              "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
-          ->check(check_output_path)
-          ->type_name("PREFIX");
+  add_record_options(*command, a->records, RecordInputs::records);
+  auto* output = command
+                     ->add_option("-o,--output", a->output,
+                                  "write a packed dataset: PREFIX.bin, PREFIX.idx and further "
+                                  "files PREFIX.*; use it with "
+                                  "dataset.path=PREFIX")
+                     ->check(check_output_path)
+                     ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist")->needs(output);
   command->add_flag("--json", a->json, "print as JSON");
   command->footer(

@@ -185,7 +185,8 @@ void add_data_render(CLI::App& data, Cli& cli) {
       ->add_option(
           "input", a->words,
           "JSON lines: messages, tools and add_generation_prompt, or records in another format of "
-          "conversations (default or -: standard input); and settings of the tokenizer: key=value")
+          "conversations (-, the default, is standard input); and settings of the tokenizer: "
+          "key=value")
       ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,

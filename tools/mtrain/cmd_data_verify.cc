@@ -115,7 +115,7 @@ void add_data_verify(CLI::App& data, Cli& cli) {
       ->needs(tokenizer);
   command->add_flag("--json", a->json, "print one JSON object per pair and line");
   command->footer(
-      "Exit status: 11 if a pair is damaged. Examples:\n"
+      "Exit status: 11 if a pair is damaged.\nExamples:\n"
       "  mtrain data verify data/web data/books\n"
       "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
   command->callback([&cli, a] {

@@ -58,10 +58,10 @@ uint64_t kilobytes_of(std::string_view key) {
   return number_of(value.substr(0, value.find(' '))).value_or(0) * 1024;
 }
 
-/// "mixed_precision.dtype=auto takes fp32: this CPU has no bf16 arithmetic".
-std::string auto_takes(const Backend& backend) {
+/// "mixed_precision.dtype=auto uses fp32: this CPU has no bf16 arithmetic".
+std::string auto_uses(const Backend& backend) {
   Bf16Products products = backend.bf16_products();
-  return cat("mixed_precision.dtype=auto takes ", products.fast ? "bf16" : "fp32", ": ",
+  return cat("mixed_precision.dtype=auto uses ", products.fast ? "bf16" : "fp32", ": ",
              products.reason);
 }
 
@@ -94,7 +94,7 @@ Finding cpu_features() {
     (listed.find(cat(" ", feature, " ")) != std::string::npos ? have : lack).emplace_back(feature);
   Finding out{"cpu", State::ok, cat(processor(), ": has ", join(have, " ")), ""};
   if (!lack.empty()) out.text += cat("; lacks ", join(lack, " "));
-  out.text += cat("; ", cpu_level(), "; ", auto_takes(*make_cpu_backend(1)));
+  out.text += cat("; ", cpu_level(), "; ", auto_uses(*make_cpu_backend(1)));
   if (slow(have)) {
     out.state = State::warn;
     out.fix = "expect slow training: use a processor of 2013 or later";
@@ -246,7 +246,7 @@ std::vector<Finding> devices(const Cli& cli) {
       Probe probe = backend->probe();
       std::string lines = probe.devices > 0 ? join(backend->describe(), "; ") : probe.reason;
       finding.text += lines;
-      if (probe.devices > 0) finding.text += cat("; ", auto_takes(*backend));
+      if (probe.devices > 0) finding.text += cat("; ", auto_uses(*backend));
       finding.fix = backend->remedy();
     } catch (const Error& error) {
       // A missing vendor library is treated like a missing device: the CPU can train too.
@@ -300,7 +300,7 @@ Finding launchers(const Cli& cli) {
     absent.emplace_back("mpirun");
   else
     here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))),
-                       mpi ? ")" : "; comm mpi is not built)"));
+                       mpi ? ")" : "; the plugin comm/mpi is not in this build)"));
   Finding out{"launch", State::ok,
               cat(here.empty() ? "none" : join(here, ", "),
                   absent.empty() ? "" : cat("; not found: ", join(absent, ", "))),
@@ -367,8 +367,8 @@ void add_doctor_command(CLI::App& app, Cli& cli) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(
-      "Exit status: 0 if nothing prevents training, else the class of the first failure\n"
-      "(13 plugin, 18 io).\n"
+      "Exit status: 0 if nothing prevents training, else the exit status of the first failure\n"
+      "(13 plugin, 18 input/output).\n"
       "Examples:\n"
       "  mtrain doctor\n"
       "  mtrain doctor --json | jq '.findings[] | select(.state != \"ok\")'");

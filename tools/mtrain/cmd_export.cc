@@ -57,7 +57,7 @@ bool is_gguf(const ExportOptions& options) { return fs::path(options.to).extensi
 /// Refuses options that have no effect on this kind of output.
 void check_kind(const ExportOptions& options, bool shards_given) {
   MT_USER_CHECK(options.dtype != kQ8 || is_gguf(options), ErrorClass::usage,
-                "--dtype q8_0 is a type of GGUF files only",
+                "--dtype q8_0 is only for GGUF files",
                 cat("give a name that ends in .gguf: ", options.to, ".gguf"));
   MT_USER_CHECK(!shards_given || !is_gguf(options), ErrorClass::usage,
                 "--shard-size is for folders: a GGUF file is written in one piece",
@@ -81,7 +81,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
                 cat(printable(options.from), " is a Hugging Face folder, not a run"),
-                cat("for another type or other shards: mtrain convert ", options.from, " ",
+                cat("for another dtype or other shard sizes: mtrain convert ", options.from, " ",
                     options.to, " --dtype bf16"));
   MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
@@ -173,7 +173,7 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
 void add_output_options(CLI::App& command, ExportOptions& options) {
   command
       .add_option("--dtype", options.dtype,
-                  "type of the tensors; default: that of the source; q8_0 for GGUF files only")
+                  "dtype of the tensors; default: that of the source; q8_0 only for GGUF files")
       ->transform([](const std::string& text) { return text == "f32" ? "fp32" : text; }, "")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", kQ8}))
       ->type_name("TYPE");
@@ -206,9 +206,8 @@ void add_export_command(CLI::App& app, Cli& cli) {
   add_output_options(*command, *options);
   command->footer(
       "The folder has config.json, the weights, generation_config.json and the tokenizer's files. "
-      "A file FILE.gguf is for llama.cpp; it has the tokenizer in it. Both appear complete or not "
-      "at "
-      "all.\n"
+      "A file FILE.gguf is for llama.cpp; it contains the tokenizer. Both are written atomically: "
+      "complete, or not at all.\n"
       "Examples:\n"
       "  mtrain export runs/sft models/sft --dtype bf16\n"
       "  mtrain export runs/sft/checkpoints/step-500 models/sft-500 --shard-size 2GB\n"
@@ -221,7 +220,7 @@ void add_export_command(CLI::App& app, Cli& cli) {
 
 void add_convert_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "convert", "write a Hugging Face folder or a run in another type or other shards");
+      "convert", "copy a Hugging Face folder or a run with another dtype or other shard sizes");
   auto options = std::make_shared<ExportOptions>();
   command
       ->add_option("from", options->from, "a Hugging Face folder, a run or one of its checkpoints")
@@ -243,7 +242,8 @@ void add_convert_command(CLI::App& app, Cli& cli) {
 }
 
 void add_import_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("import", "make a run of a Hugging Face folder");
+  auto* command = app.add_subcommand(
+      "import", "create a run whose first checkpoint has the weights of a Hugging Face folder");
   auto from = std::make_shared<std::string>(), run = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   command->add_option("from", *from, "a Hugging Face folder")->required()->type_name("DIR");

@@ -51,7 +51,7 @@ void list_text(const std::vector<Row>& rows) {
   for (const Row& row : rows)
     std::cout << padded(row.family->model_type, type) << padded(row.family->plugin, plugin)
               << (row.lacks.empty() ? join(row.family->architectures, ", ")
-                                    : cat("not built: ", row.lacks))
+                                    : cat("not implemented: ", row.lacks))
               << '\n';
   if (rows.empty()) std::cout << "no families\n";
 }
@@ -62,7 +62,7 @@ void list_markdown(const std::vector<Row>& rows) {
       << "# Families of Hugging Face models\n"
          "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
          "to use and to add them.\n\n"
-         "| model_type | architectures | plugin | not built | compared with |\n"
+         "| model_type | architectures | plugin | not implemented | compared with |\n"
          "|---|---|---|---|---|\n";
   for (const Row& row : rows)
     std::cout << "| `" << row.family->model_type << "` | " << join(row.family->architectures, ", ")
@@ -96,10 +96,9 @@ void list(Cli& cli, const ListOptions& options) {
 }  // namespace
 
 void add_families_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand(
-      "families",
-      "list the families of Hugging Face models, and what those lack that cannot be "
-      "used; runs no plugin code");
+  auto* command = app.add_subcommand("families",
+                                     "list the families of Hugging Face models and, for "
+                                     "unsupported ones, the missing feature; runs no plugin code");
   auto options = std::make_shared<ListOptions>();
   auto* json = command->add_flag("--json", options->json, "print as JSON");
   command->add_flag("--markdown", options->markdown, "print as a table in Markdown")

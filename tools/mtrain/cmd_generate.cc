@@ -88,10 +88,11 @@ void warn_of_untrained_template(const SavedRun& run, const std::string& name) {
       !data["files"][0].get<std::string>().ends_with(" " + format))
     return;
   log_warn("the run was trained on ", format, " records in ", finetune::alpaca_form(records),
-           ", and --chat talks in the chat template ", printable(name), "\n  help: ",
-           records.prompt.empty() ? "--template alpaca talks in that prompt"
-                                  : "--prompt continues a text in that prompt",
-           "; dataset.chat_template or dataset.template_path trains in a chat template");
+           ", but --chat formats messages with the chat template ", printable(name),
+           ", which the model was not trained on\n  help: ",
+           records.prompt.empty() ? "use --template alpaca"
+                                  : "use --prompt, without --chat, with a text in that prompt",
+           "; to train with a chat template, set dataset.chat_template or dataset.template_path");
 }
 
 void talk(const SavedRun& run, Session& session, const GenerateOptions& options) {

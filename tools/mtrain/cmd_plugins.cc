@@ -117,8 +117,8 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
     *json ? list_json(host) : list_text(host);
   });
 
-  auto* look = command->add_subcommand("inspect",
-                                       "show one plugin's stamp and settings; runs no plugin code");
+  auto* look = command->add_subcommand(
+      "inspect", "show one plugin's ABI stamp and settings; runs no plugin code");
   auto word = std::make_shared<std::string>();
   look->add_option("plugin", *word, "a file, KIND_NAME, or NAME when only one kind has it")
       ->required()
@@ -127,10 +127,10 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
       "Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
   look->callback([&cli, word] { inspect(plugin_host(cli), *word); });
 
-  // Hidden, because only the build calls it, after linking a plugin.
-  auto* write =
-      command->add_subcommand("export-schema", "load one plugin and write its sidecar next to it")
-          ->group("");
+  // The build calls it after linking a plugin.
+  auto* write = command->add_subcommand(
+      "export-schema",
+      "load one plugin and write its sidecar, the schema of its settings, next to it");
   auto file = std::make_shared<std::string>();
   write->add_option("file", *file, "the plugin's .so")->required()->type_name("FILE");
   write->footer("Example:\n  mtrain plugins export-schema ./optimizer_lion.so");

@@ -169,8 +169,8 @@ void add_verify(CLI::App& recipes, Cli& cli) {
   command->add_option("recipes", *files, "names or files")->type_name("RECIPE");
   auto json = add_json_flag(*command);
   command->footer(
-      "Exit status: 10 if a recipe is invalid; a recipe that needs features that are not built is "
-      "not invalid.\n"
+      "Exit status: 10 if a recipe is invalid; a recipe that needs features that are not "
+      "implemented, or not in this build, is not invalid.\n"
       "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");
   command->callback([&cli, files, json] { verify(cli, *files, *json); });
 }
@@ -178,7 +178,7 @@ void add_verify(CLI::App& recipes, Cli& cli) {
 }  // namespace
 
 void add_recipes_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("recipes", "list, copy, start and verify recipes");
+  auto* command = app.add_subcommand("recipes", "list, show, copy, create and verify recipes");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");

@@ -65,13 +65,17 @@ void add_look_options(CLI::App& command, TrainOptions& options) {
   const char* group =
       "Show the configuration instead of training (Hydra's names; see also `mtrain config`)";
   auto* config =
-      command.add_option("--cfg,-c", options.config, "print the configuration: job or all")
+      command
+          .add_option("--cfg,-c", options.config,
+                      "print the configuration; job and all are the same (Hydra's names)")
           ->check(CLI::IsMember({"job", "all"}))
           ->type_name("WHAT")
           ->group(group);
   command
       .add_option("--info", options.info,
-                  "all, config, defaults, defaults-tree, plugins or searchpath")
+                  "print one part: config: the settings; defaults: the files in merge order; "
+                  "defaults-tree: the tree of defaults lists; plugins; searchpath: the folders of "
+                  "recipes; or all of them")
       ->check(
           CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
       ->type_name("WHAT")
@@ -137,10 +141,11 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
       "run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 non-finite "
-      "number, 15 a rank died or "
-      "stopped answering,\n"
-      "18 input/output, 129, 130, 138 or 143 stopped by a signal after saving.");
+      "Exit status: 0 done, 2 usage, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 "
+      "numeric fault (NaN or infinity, too many\n"
+      "skipped updates, replicas that diverged), 15 a rank died or stopped answering, 18 "
+      "input/output, 70 a bug in mtrain,\n"
+      "129, 130, 138 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] { dispatch(cli, *words, *options); });
 }
 

@@ -55,7 +55,7 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
   std::vector<RankLayout> out;
   size_t named = 0;
   for (const auto& layout :
-       words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
+       words.pairwise ? pairwise(verifier.layouts().valid) : verifier.layouts().valid) {
     std::string name = " " + text(layout) + " ";
     auto wanted = split(words.only, ' ');
     auto fits = [&](std::string_view word) {
@@ -144,6 +144,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
       "verify", "verify that a recipe trains the same model in every parallel layout");
   command->require_subcommand(1);
+  command->footer("Example:\n  mtrain verify layouts quickstart --ranks 4");
   auto* layouts = command->add_subcommand(
       "layouts",
       "train a small version of a recipe in every parallel layout and compare it with one rank");
@@ -157,9 +158,9 @@ void add_verify_command(CLI::App& app, Cli& cli) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   layouts
-      ->add_option(
-          "--only", words->only,
-          "only layouts whose names contain these words, and not those after a '!': 'tp2 !zero3'")
+      ->add_option("--only", words->only,
+                   "only layouts whose names contain every one of these words and none of those "
+                   "with a leading '!': 'tp2 !zero3'")
       ->type_name("WORDS");
   layouts
       ->add_option("--part", words->part,

@@ -23,7 +23,8 @@ std::vector<std::string> take_settings(std::vector<std::string>& words);
 Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
                    const std::string& section);
 
-/// Creates the tokenizer of `-t NAME key=value …`; relative paths start at the working folder.
+/// Creates the tokenizer of `-t NAME key=value …`; relative paths are resolved against the working
+/// folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
@@ -66,8 +67,10 @@ struct RecordArguments {
   std::vector<std::string> dataset_settings() const;  // with "dataset."
   int64_t seq_length = 4096;
 };
+/// What a command reads.
+enum class RecordInputs : uint8_t { records, records_or_pair };
 /// Adds the options and settings that `data show` and `data pack` share.
-void add_record_options(CLI::App& command, RecordArguments& arguments);
+void add_record_options(CLI::App& command, RecordArguments& arguments, RecordInputs inputs);
 
 /// How tokens are shown.
 struct ShownTokens {

@@ -156,6 +156,18 @@ void refuse_file_of_folder(const fs::path& from) {
                 cat("point --from to the folder: --from ", folder.string()));
 }
 
+SavedRun saved_run(const fs::path& from, const std::vector<std::string>& overrides,
+                   PluginHost& plugins) {
+  try {
+    return open_saved_run(from, overrides, plugins);
+  } catch (const Error& error) {
+    if (is_saved_run(from)) throw;
+    throw Error(error.error_class(), error.message(),
+                "give a run's folder, its checkpoints folder, one step-N folder, or a Hugging Face "
+                "folder, which has a config.json");
+  }
+}
+
 }  // namespace
 
 bool is_hugging_face(const fs::path& folder) {
@@ -172,7 +184,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
                        PluginHost& plugins) {
   refuse_file_of_folder(from);
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
-  ModelSource source{open_saved_run(from, overrides, plugins), false};
+  ModelSource source{saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
   resolve_dtype(source.run.recipe, plugins);  // if an override says auto
   return source;

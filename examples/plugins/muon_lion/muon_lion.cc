@@ -78,7 +78,7 @@ class MuonLion final : public Optimizer {
   }
 
  private:
-  /// Queues a kernel of the plugin's own behind the work that the backend has so far.
+  /// Queues a kernel of the plugin's own after the work that the backend has so far.
   template <class Args>
   void call(ExecutionContext& ctx, const char* (*kernel)(void*, const Args&),
             const Args& args) const {

@@ -40,9 +40,9 @@ constexpr Rule kRules[] = {
     {"recompute-norms-post", "model.recompute_modules",
      "model.recompute == 'selective' and model.norm_position == 'post' and 'layernorm' in "
      "model.recompute_modules",
-     "dist.sp", "layernorm saves nothing with norm_position=post",
-     "no norm comes before attention and MLP; only dist.sp has a gathered copy of their input to "
-     "drop",
+     "dist.sp", "recomputing layernorm saves no memory with norm_position=post and without dist.sp",
+     "there is no norm before attention and MLP; only with dist.sp there is a gathered copy of "
+     "their input that can be freed",
      "model.recompute_modules=['core_attn']; dist.sp"},
     {"offload-layers", "offload.layers", "offload.layers > 0", "offload.layers < model.layers",
      "{offload.layers} is not below model.layers ({model.layers})",
@@ -52,7 +52,7 @@ constexpr Rule kRules[] = {
      "whole blocks are offloaded only without pipeline, recomputation and offload.modules", "",
      "offload.layers=0"},
     {"offload-attn-proj", "offload.modules", "'attn_proj' in offload.modules",
-     "'core_attn' in offload.modules", "attn_proj without core_attn",
+     "'core_attn' in offload.modules", "attn_proj can be offloaded only together with core_attn",
      "its input is the output of core_attn", ""},
     {"graph-backend", "cuda_graph.type", "graphs", "dist.backend == 'cuda'",
      "the backend is {dist.backend}", "only a GPU supports CUDA graphs",

@@ -164,7 +164,7 @@ constexpr Rule kRules[] = {
     {"mla-head-norms", "model.mla.kv_lora_rank", "(model.mla.kv_lora_rank ?? 0) > 0",
      "not model.attention.qk_norm and not model.attention.output_gate and "
      "model.attention.clip_qkv == 0",
-     "latent attention has no norms of heads, no gate and no limits",
+     "latent attention does not support model.attention.qk_norm, output_gate and clip_qkv",
      "the latents have norms of their own",
      "model.attention.qk_norm=false; model.attention.output_gate=false; "
      "model.attention.clip_qkv=0"},

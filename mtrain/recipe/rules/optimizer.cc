@@ -73,8 +73,8 @@ constexpr Rule kRules[] = {
     {"warmup", "scheduler.warmup_steps",
      "not scheduler.type in ['constant', 'inverse_sqrt'] and train.steps > 0",
      "scheduler.warmup_steps < decay_end",
-     "{scheduler.warmup_steps} steps of warmup fill the {decay_end} steps until the end of the "
-     "decay, so the rate does not decay: after step {decay_end} it is the lowest at once",
+     "warmup ({scheduler.warmup_steps} steps) takes all {decay_end} steps until the end of the "
+     "decay: after step {decay_end} the rate drops from optimizer.lr to scheduler.min_lr at once",
      "the rate decays between the end of warmup and decay_steps; a share of train.steps, such as "
      "5%, fits every length",
      "scheduler.warmup_steps=decay_end // 10", Severity::warning},

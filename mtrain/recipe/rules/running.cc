@@ -8,8 +8,8 @@ constexpr Rule kRules[] = {
     {"same-objective", "dataset.type", "", "objective.dataset == objective.model",
      "{dataset.type} has samples for the objective {objective.dataset}, but {model.type} learns "
      "the objective {objective.model}",
-     "a bidirectional model needs masked positions, and a causal model must not have them; no "
-     "model of mtrain learns from preferences; mock suits any model",
+     "choose a dataset with samples for the model's objective, or mock, which suits any model; no "
+     "model can be trained on preferences yet",
      ""},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is also given", "path is one dataset, paths is a blend",
@@ -38,11 +38,13 @@ constexpr Rule kRules[] = {
      ""},
     {"phases-order", "dataset.phases", "phases.given", "dataset.order == 'open'",
      "phases have no effect with dataset.order={dataset.order}",
-     "the other order is fixed for the whole run by one list of weights", "dataset.order='open'"},
+     "order=megatron is computed for the whole run from one list of weights",
+     "dataset.order='open'"},
     {"phases-weights", "dataset.phases", "phases.given", "len(dataset.weights) > 0",
      "dataset.weights, which apply after the phases, are not set", "each path has one weight", ""},
     {"keep-two", "checkpoint.keep", "", "checkpoint.keep != 1",
-     "with 1, there is no other checkpoint if that one is damaged", "", "checkpoint.keep=2"},
+     "keep=1 is not allowed: if the only checkpoint is damaged, the run cannot continue", "",
+     "checkpoint.keep=2"},
     {"retain-interval", "checkpoint.retain_interval", "checkpoint.retain_interval > 0",
      "checkpoint.interval > 0 and checkpoint.retain_interval % max(1, checkpoint.interval) == 0",
      "{checkpoint.retain_interval} is not a multiple of checkpoint.interval "
@@ -73,7 +75,7 @@ constexpr Rule kRules[] = {
      "step {max(train.skip_steps)} comes after the last of {train.steps} steps",
      "it would have no effect", "train.skip_steps=[]", Severity::warning},
     {"peft-base", "peft.type", "peft.type != 'none'", "model.init_from != ''",
-     "{peft.type} without model.init_from",
+     "{peft.type} needs model.init_from",
      "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B",
      "peft.type='none'"},
     {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0",
@@ -95,7 +97,8 @@ constexpr Rule kRules[] = {
      "dataset.chat_template != '' or dataset.template_path != ''",
      "{dataset.format} records are conversations, but the tokenizer {tokenizer.type} has no chat "
      "template",
-     "one that comes with mtrain by name, or a file: dataset.template_path",
+     "set dataset.chat_template to the name of a template that comes with mtrain, or "
+     "dataset.template_path to a file",
      "dataset.chat_template='vicuna'"},
     {"one-chat-template", "dataset.template_path", "dataset.template_path != ''",
      "dataset.chat_template == ''", "dataset.chat_template ({dataset.chat_template}) is also set",

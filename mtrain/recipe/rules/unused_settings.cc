@@ -47,9 +47,9 @@ constexpr Rule kRules[] = {
     row("vocab-multiple-unused", "model.vocab_multiple", "model.vocab_size == 0",
         {"a given vocab_size is not rounded", "model.vocab_size=0"}),
     row("init-vocab-unused", "model.init_vocab", "model.init_from != ''",
-        {"random start values have any number of rows"}),
+        {"with random initial weights, there are no rows to resize"}),
     row("init-upcycle-unused", "model.init_upcycle", "model.init_from != ''",
-        {"it takes the experts' start values from a dense model"}),
+        {"it takes the experts' initial weights from a dense model"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),
     row("norm-bias-unused", "model.norm_bias", "model.norm == 'layer' and model.norm_weight",
@@ -168,7 +168,8 @@ constexpr Rule kRules[] = {
     row("fp4-hadamard-unused", "mixed_precision.fp4_hadamard", "fp4"),
     // dist, ddp, comm_overlap
     row("order-unused", "dist.order", "dist.pp > 1",
-        {"the orders differ in the place of the pipeline stages"}),
+        {"without a pipeline, both orders are the same: they differ only in the position of the "
+         "pipeline dimension"}),
     row("schedule-unused", "dist.schedule", "dist.pp > 1 and dist.schedule_file == ''"),
     row("first-stage-unused", "dist.first_stage_layers", "dist.pp > 1"),
     row("last-stage-unused", "dist.last_stage_layers", "dist.pp > 1"),

@@ -81,7 +81,8 @@ constexpr Rule kRules[] = {
     {"global-batch", "train.global_batch_size",
      "len(train.batch_schedule) == 0 and global_batch % train.micro_batch_size != 0", "false",
      "{global_batch} is not a multiple of train.micro_batch_size ({train.micro_batch_size})",
-     "global = micro x accumulation x data-parallel ranks, so that every update sees whole samples",
+     "global = micro x accumulation x data-parallel ranks: every data-parallel rank runs the same "
+     "number of whole micro-batches",
      "train.global_batch_size; train.micro_batch_size"},
     {"data-parallel-batch", "train.global_batch_size",
      "len(train.batch_schedule) == 0 and global_batch % train.micro_batch_size == 0 and world_size "
@@ -90,14 +91,15 @@ constexpr Rule kRules[] = {
      "{global_batch} is not a multiple of micro_batch_size ({train.micro_batch_size}) x {dp} "
      "data-parallel "
      "ranks",
-     "global = micro x accumulation x data-parallel ranks, so that every update sees whole samples",
+     "global = micro x accumulation x data-parallel ranks: every data-parallel rank runs the same "
+     "number of whole micro-batches",
      "train.global_batch_size; train.micro_batch_size"},
     {"eval-batch", "validation.global_batch_size",
      "validation.global_batch_size > 0 or validation.micro_batch_size > 0",
      "eval_global % (eval_micro * known_dp) == 0",
      "{eval_global} is not a multiple of the micro-batch ({eval_micro}) x {known_dp} data-parallel "
      "ranks",
-     "evaluation also uses whole samples",
+     "in evaluation, too, every data-parallel rank runs the same number of whole micro-batches",
      "validation.global_batch_size; validation.micro_batch_size"},
     {"eval-micro-batches", "validation.global_batch_size",
      "validation.global_batch_size > 0 or validation.micro_batch_size > 0",
@@ -142,7 +144,8 @@ constexpr Rule kRules[] = {
      "batch.divisor % (train.micro_batch_size * known_dp) == 0",
      "not all its sizes are multiples of micro_batch_size ({train.micro_batch_size}) x {known_dp} "
      "data-parallel ranks",
-     "global = micro x accumulation x data-parallel ranks, so that every update sees whole samples",
+     "global = micro x accumulation x data-parallel ranks: every data-parallel rank runs the same "
+     "number of whole micro-batches",
      "train.micro_batch_size"},
     {"batch-schedule-reached", "train.batch_schedule",
      "(batch.last_from ?? 0) > 0 and train.steps > 0", "batch.last_from < train.steps",

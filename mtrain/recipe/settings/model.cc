@@ -70,21 +70,20 @@ void ModelSection::bind(Fields& f) {
       .input_path();
   f("init_ignore", init_ignore,
     "keys of config.json in the init_from folder to ignore, although the model plugin does not "
-    "support them; and settings of the model, without 'model.', that may differ from those with "
-    "which all models of the folder's family compute")
+    "support them; and model settings, written without 'model.', whose value in the recipe may "
+    "differ from the one that all models of the folder's family use")
       .example("[sliding_window]")
       .resume(start);
   f("init_vocab", init_vocab,
-    "rows of the table of tokens that the folder of init_from does not have, or has in excess; "
-    "exact: refuse them, resize: added rows get the mean of the folder's rows, and of more rows "
-    "the first ones are taken. With resize, vocab_size is the recipe's own")
+    "action if the embedding in the init_from folder has another number of rows than this model's; "
+    "exact: refuse it, resize: missing rows get the mean of the folder's rows, excess rows at the "
+    "end are dropped. With resize, vocab_size comes from the recipe, not from the folder")
       .one_of({"exact", "resize"})
       .resume(start);
   f("init_upcycle", init_upcycle,
-    "the folder of init_from has a dense model, and this one has experts: each starts as a copy of "
-    "the block's MLP, or, if experts have 1/g of its width, as one of its g parts; the router "
-    "starts "
-    "from random values")
+    "start a model with experts from a dense model in init_from: each expert is a copy of the "
+    "block's MLP or, with 1/g of its width, one of its g slices; the router starts from random "
+    "values")
       .resume(start)
       .renamed_from({"moe_use_upcycling"});
   bind_recompute(*this, f);

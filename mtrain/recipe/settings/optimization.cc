@@ -35,7 +35,7 @@ void TrainSection::bind(Fields& f) {
       .unit("samples");
   f("batch_schedule", batch_schedule,
     "global batch sizes that change during the run, in place of global_batch_size; each entry is "
-    "FINISHED_STEPS:SAMPLES and applies from that step on")
+    "FINISHED_STEPS:SAMPLES and applies after that many steps: 2000:1024 from step 2001 on")
       .example("[0:256, 2000:1024]")
       .renamed_from({"step_batch_size_schedule"});
   bind_faults(f);
@@ -165,7 +165,8 @@ void MixedPrecisionSection::bind_loss_scale(Fields& f) {
       .min(1)
       .unit("steps");
   f("loss_scale_hysteresis", loss_scale_hysteresis,
-    "dtype=fp16: overflows before the loss scale halves; the count restarts when the scale doubles")
+    "dtype=fp16: the loss scale halves at this number of overflows and at each further one; the "
+    "count restarts when the scale doubles")
       .min(1)
       .unit("steps")
       .renamed_from({"hysteresis"});

@@ -28,8 +28,9 @@ void DistSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
   f("silence_seconds", silence_seconds,
-    "the job ends within this time, or within three times its slowest step, after a rank dies, "
-    "stops or hangs; 0: only timeout_minutes applies")
+    "the job ends within this time after a rank dies or is stopped; after a rank hangs, within "
+    "this time or three times the slowest step, whichever is longer, or within timeout_minutes "
+    "while too few steps have been timed; 0: only timeout_minutes applies")
       .min(0)
       .unit("s")
       .resume(safe);
@@ -183,7 +184,7 @@ void DistSection::bind_data_parallel(Fields& f) {
 void DdpSection::bind(Fields& f) {
   f("in_order", in_order,
     "keep the gradients of micro-batches separate and add them in the order of the global batch; "
-    "the result is bit-identical for any number of ranks, and costs memory and time")
+    "the result is bit-identical for any number of ranks, at a cost in memory and time")
       .resume(safe);
   f("overlap_grad_reduce", overlap_grad_reduce, "overlap the reduction of gradients with backward")
       .resume(safe);
@@ -191,7 +192,7 @@ void DdpSection::bind(Fields& f) {
     "overlap the all-gather of parameters with forward")
       .resume(safe);
   f("bucket_size", bucket_size,
-    "number of parameters per gradient bucket; 0: chosen by the number of ranks")
+    "number of parameters per gradient bucket; 0: chosen from the number of ranks")
       .min(0)
       .unit("parameters")
       .resume(safe);
@@ -227,8 +228,8 @@ void CommOverlapSection::bind(Fields& f) {
   overlap("batch_p2p", batch_p2p,
           "without p2p: start consecutive transfers of a stage as one batch", {"batch_p2p_comm"});
   overlap("moe", moe,
-          "overlap the all-to-all of tokens between expert-parallel ranks with the computation of "
-          "another micro-batch, whose backward runs during this forward",
+          "run the forward of one micro-batch together with the backward of another, so that the "
+          "all-to-all of tokens of one overlaps with the computation of the other",
           {"overlap_moe_expert_parallel_comm"});
   overlap(
       "delay_wgrad", delay_wgrad,

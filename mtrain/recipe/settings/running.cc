@@ -68,8 +68,8 @@ void CheckpointSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"async_save"});
   f("hf", hf,
-    "folder for exports: the weights of each checkpoint are also written as the Hugging Face "
-    "folder step-N in it, and training waits meanwhile; empty: none")
+    "each checkpoint is also exported to this folder, as a Hugging Face folder step-N; training "
+    "waits for the export; empty: no exports")
       .example("models/run1")
       .resume(safe);
   bind_local(f);

@@ -38,31 +38,33 @@ const char* text_of(Greeting::Verdict verdict) {
 
 }  // namespace
 
-Greeting::Greeting(const Place& place) : secret_(place.secret.bytes), source_(place.secret.source) {
+Greeting::Greeting(const RankEnvironment& environment)
+    : secret_(environment.secret.bytes), source_(environment.secret.source) {
   static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 144 && sizeof(Answer) == 40,
                 "bytes without an owner");
   MT_CHECK(secret_.size() >= Secret::kLeastBytes, "a job's secret of ", secret_.size(), " bytes");
 }
 
-Greeting Greeting::called(const Place& place) {
-  Greeting greeting(place);
-  greeting.challenge_ = {.magic = kChallenge, .rank = place.rank, .nonce = {}};
+Greeting Greeting::called(const RankEnvironment& environment) {
+  Greeting greeting(environment);
+  greeting.challenge_ = {.magic = kChallenge, .rank = environment.rank, .nonce = {}};
   fill_with_random(greeting.challenge_.nonce);
   greeting.put(greeting.challenge_);
   greeting.expected_ = sizeof(Hello);
   return greeting;
 }
 
-Greeting Greeting::calls(const Place& place, int to, int port) {
-  Greeting greeting(place);
+Greeting Greeting::calls(const RankEnvironment& environment, int to, int port) {
+  Greeting greeting(environment);
   greeting.caller_ = true;
   greeting.to_ = to;
   Hello& hello = greeting.hello_;
   hello.magic = kHello;
-  hello.rank = place.rank;
-  hello.size = place.size;
+  hello.rank = environment.rank;
+  hello.size = environment.size;
   hello.port = port;
-  std::memcpy(hello.job, place.job.data(), std::min(place.job.size(), sizeof hello.job - 1));
+  std::memcpy(hello.job, environment.job.data(),
+              std::min(environment.job.size(), sizeof hello.job - 1));
   fill_with_random(hello.nonce);
   greeting.expected_ = sizeof(Challenge);
   return greeting;

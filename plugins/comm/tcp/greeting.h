@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "mtrain/base/authentication.h"
-#include "place.h"
+#include "rank_environment.h"
 
 namespace mtrain::tcp {
 
@@ -37,9 +37,9 @@ class Greeting {
   };
 
   /// For the called end.
-  static Greeting called(const Place& place);
+  static Greeting called(const RankEnvironment& environment);
   /// For the end that calls rank `to` and itself listens at `port`.
-  static Greeting calls(const Place& place, int to, int port);
+  static Greeting calls(const RankEnvironment& environment, int to, int port);
 
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }
@@ -69,7 +69,7 @@ class Greeting {
     Verdict verdict{};
     Mac mac{};
   };
-  explicit Greeting(const Place& place);
+  explicit Greeting(const RankEnvironment& environment);
   void take_challenge();
   void take_hello();
   void take_answer();

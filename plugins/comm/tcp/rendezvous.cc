@@ -68,28 +68,28 @@ bool hung_up(const Socket& socket) {
 
 class Rendezvous {
  public:
-  Rendezvous(const Place& place, const RendezvousLimits& limits)
-      : place_(place),
+  Rendezvous(const RankEnvironment& environment, const RendezvousLimits& limits)
+      : environment_(environment),
         limits_(limits),
         end_(Clock::now() + limits.whole),
-        seats_(static_cast<size_t>(place.size)),
-        endpoints_(static_cast<size_t>(place.size)) {}
+        seats_(static_cast<size_t>(environment.size)),
+        endpoints_(static_cast<size_t>(environment.size)) {}
 
   std::vector<Socket> run() {
-    if (place_.rank == 0) {
+    if (environment_.rank == 0) {
       listen_as_first();
-      await_ranks(1, place_.size);
+      await_ranks(1, environment_.size);
       name_for_others();
-      for (int r = 1; r < place_.size; ++r) put(seat(r), table(), end_, cat("rank ", r));
+      for (int r = 1; r < environment_.size; ++r) put(seat(r), table(), end_, cat("rank ", r));
     } else {
-      calls_.push_back({.rank = 0, .host = place_.address, .port = place_.port});
+      calls_.push_back({.rank = 0, .host = environment_.address, .port = environment_.port});
       await_ranks(0, 1);
       MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(endpoints_.data()), table().size(), end_,
                         "rank 0 and the others"),
                     ErrorClass::peer, "rank 0 disconnected before all ranks had connected",
                     "see what it reported");
-      for (int r = 1; r < place_.rank; ++r) call_by_door(r);
-      await_ranks(1, place_.size);
+      for (int r = 1; r < environment_.rank; ++r) call_by_door(r);
+      await_ranks(1, environment_.size);
     }
     return std::move(seats_);
   }
@@ -135,7 +135,7 @@ class Rendezvous {
   void drop(Guest& guest, const std::string& why);
   void name_for_others();
 
-  const Place& place_;
+  const RankEnvironment& environment_;
   RendezvousLimits limits_;
   Clock::time_point end_;
   std::vector<Socket> seats_;        // by rank: authenticated connections
@@ -157,12 +157,12 @@ std::vector<Address> Rendezvous::await_address() const {
   for (milliseconds pause = kFirstPause; Clock::now() + pause < end_;
        pause = std::min(pause * 2, kLongestPause)) {
     bool first = why.empty();
-    if (auto where = resolve(place_.address, place_.port, false, &why); !where.empty())
+    if (auto where = resolve(environment_.address, environment_.port, false, &why); !where.empty())
       return where;
     if (first) warn_of_unknown(why);
     std::this_thread::sleep_for(pause);
   }
-  return resolve(place_.address, place_.port);
+  return resolve(environment_.address, environment_.port);
 }
 
 void Rendezvous::listen_as_first() {
@@ -177,29 +177,30 @@ void Rendezvous::listen_as_first() {
     why = cat(address.text(), ": ", reason_of(error));
     // If another process listens on this port, ranks would connect to it.
     MT_USER_CHECK(error != EADDRINUSE && error != EACCES, ErrorClass::config,
-                  cat("the first rank cannot listen on port ", place_.port, " of ", why),
+                  cat("the first rank cannot listen on port ", environment_.port, " of ", why),
                   "set MASTER_PORT to a port that is free on its machine");
   };
-  if (!names_loopback || place_.here_only())
+  if (!names_loopback || environment_.here_only())
     for (const Address& address : where) listen(address);
   // MASTER_ADDR may be a proxy that forwards connections, such as a Kubernetes service.
   for (int family : {AF_INET6, AF_INET})
-    if (listeners_.empty() && !place_.here_only()) listen(any_address(family, place_.port));
+    if (listeners_.empty() && !environment_.here_only())
+      listen(any_address(family, environment_.port));
   MT_USER_CHECK(!listeners_.empty(), ErrorClass::config,
-                cat("the first rank cannot listen on port ", place_.port, " of ", why),
+                cat("the first rank cannot listen on port ", environment_.port, " of ", why),
                 "set MASTER_ADDR to the name or address of the first rank's machine");
-  port_ = place_.port;
+  port_ = environment_.port;
 }
 
 /// Other ranks connect to the local address of the connection to the first rank.
 void Rendezvous::listen_as_other(const Socket& to_first) {
   Address here = address_of(to_first, ::getsockname).with_port(0);
-  if (here.loopback() && !place_.here_only()) here = any_address(here.family(), 0);
+  if (here.loopback() && !environment_.here_only()) here = any_address(here.family(), 0);
   listeners_.clear();
   listeners_.push_back(listen_at(here));
   int error = errno;
   MT_USER_CHECK(listeners_[0].open(), ErrorClass::io,
-                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ",
+                cat("rank ", environment_.rank, " cannot listen on any port of ", here.text(), ": ",
                     reason_of(error)),
                 "check which ports its machine allows");
   port_ = address_of(listeners_[0], ::getsockname).port();
@@ -218,7 +219,7 @@ std::string Rendezvous::missing(int first, int end) {
   std::vector<std::string> names;
   int more = 0;
   for (int r = first; r < end; ++r) {
-    if (r == place_.rank || seat(r).open()) continue;
+    if (r == environment_.rank || seat(r).open()) continue;
     if (names.size() == kMostNamed && ++more) continue;
     auto call =
         std::find_if(calls_.begin(), calls_.end(), [r](const Call& c) { return c.rank == r; });
@@ -234,7 +235,7 @@ std::string Rendezvous::missing(int first, int end) {
 void Rendezvous::await_ranks(int first, int end) {
   auto all_here = [&] {
     for (int r = first; r < end; ++r)
-      if (r != place_.rank && !seat(r).open()) return false;
+      if (r != environment_.rank && !seat(r).open()) return false;
     return true;
   };
   while (!all_here()) {
@@ -326,8 +327,8 @@ void Rendezvous::hang_up(Call& call, std::string why) {
 void Rendezvous::serve(Call& call) {
   if (!call.greeting) {
     if (int error = connection_error(call.socket)) return hang_up(call, reason_of(error));
-    if (call.rank == 0 && place_.rank + 1 < place_.size) listen_as_other(call.socket);
-    call.greeting.emplace(Greeting::calls(place_, call.rank, port_));
+    if (call.rank == 0 && environment_.rank + 1 < environment_.size) listen_as_other(call.socket);
+    call.greeting.emplace(Greeting::calls(environment_, call.rank, port_));
   }
   bool open = converse(call.socket, *call.greeting);
   const Greeting& greeting = *call.greeting;
@@ -343,7 +344,7 @@ void Rendezvous::serve(Call& call) {
     bool known = refused && greeting.verdict() != Greeting::Verdict::unproven;
     throw Error(
         ErrorClass::config,
-        cat("rank ", place_.rank, refused ? " is refused by rank " : " cannot reach rank ",
+        cat("rank ", environment_.rank, refused ? " is refused by rank " : " cannot reach rank ",
             call.rank, " at ", call.host, " port ", call.port, ": ", greeting.reason()),
         known
             ? "use a different MASTER_PORT for each job, and the same WORLD_SIZE for all its ranks"
@@ -365,9 +366,10 @@ void Rendezvous::serve(Guest& guest) {
 void Rendezvous::admit(Guest& guest) {
   const Greeting::Hello& hello = guest.greeting.hello();
   char job[sizeof hello.job] = "";
-  std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
+  std::memcpy(job, environment_.job.data(), std::min(environment_.job.size(), sizeof job - 1));
   bool alike = std::memcmp(job, hello.job, sizeof job) == 0;
-  bool fits = hello.size == place_.size && hello.rank > place_.rank && hello.rank < place_.size;
+  bool fits = hello.size == environment_.size && hello.rank > environment_.rank &&
+              hello.rank < environment_.size;
   // A caller that got no answer in time disconnects and tries again: the closed connection must not
   // occupy its place.
   if (hung_up(guest.socket))
@@ -378,8 +380,8 @@ void Rendezvous::admit(Guest& guest) {
   bool answered = converse(guest.socket, guest.greeting) && guest.greeting.unsent().empty();
   if (!alike) return drop(guest, cat("it is rank ", hello.rank, " of another job"));
   MT_USER_CHECK(fits, ErrorClass::config,
-                cat("rank ", hello.rank, " of ", hello.size, " connected to rank ", place_.rank,
-                    " of ", place_.size, " (port ", port_, ")"),
+                cat("rank ", hello.rank, " of ", hello.size, " connected to rank ",
+                    environment_.rank, " of ", environment_.size, " (port ", port_, ")"),
                 "use the same WORLD_SIZE for all ranks, and a different MASTER_PORT for each job");
   MT_USER_CHECK(!twice, ErrorClass::config, cat("two processes claim to be rank ", hello.rank),
                 "check how RANK is set");
@@ -411,8 +413,8 @@ void Rendezvous::let_in(const Socket& listener) {
       drop(*oldest, "there are too many unauthenticated connections");
     if (!socket.open()) continue;
     std::string address = address_of(socket, ::getpeername).text();
-    guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting,
-                       std::move(address)});
+    guests_.push_back({std::move(socket), Greeting::called(environment_),
+                       Clock::now() + limits_.greeting, std::move(address)});
     serve(guests_.back());
   }
 }
@@ -431,7 +433,7 @@ void Rendezvous::name_for_others() {
   for (const Socket& peer : seats_)
     if (peer.open() && !address_of(peer, ::getpeername).loopback())
       here = address_of(peer, ::getsockname).text();
-  for (int r = 1; r < place_.size && !here.empty(); ++r) {
+  for (int r = 1; r < environment_.size && !here.empty(); ++r) {
     Endpoint& endpoint = endpoints_[static_cast<size_t>(r)];
     if (!address_of(seat(r), ::getpeername).loopback()) continue;
     std::memset(endpoint.address, 0, sizeof endpoint.address);
@@ -441,9 +443,9 @@ void Rendezvous::name_for_others() {
 
 }  // namespace
 
-std::vector<int> connect_ranks(const Place& place, const RendezvousLimits& limits) {
-  std::vector<Socket> peers(static_cast<size_t>(place.size));
-  if (place.size > 1) peers = Rendezvous(place, limits).run();
+std::vector<int> connect_ranks(const RankEnvironment& environment, const RendezvousLimits& limits) {
+  std::vector<Socket> peers(static_cast<size_t>(environment.size));
+  if (environment.size > 1) peers = Rendezvous(environment, limits).run();
   std::vector<int> out;
   for (Socket& peer : peers) {
     int on = 1;

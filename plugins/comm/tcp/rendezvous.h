@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "place.h"
+#include "rank_environment.h"
 
 namespace mtrain::tcp {
 
@@ -20,6 +20,7 @@ struct RendezvousLimits {
 /// A descriptor for each rank, connected and with TCP_NODELAY; -1 for this one. Throws Error(peer)
 /// for ranks that do not connect in time or disconnect, and Error(config) if a rank of the job
 /// connects twice or does not match, or if this rank is refused.
-std::vector<int> connect_ranks(const Place& place, const RendezvousLimits& limits = {});
+std::vector<int> connect_ranks(const RankEnvironment& environment,
+                               const RendezvousLimits& limits = {});
 
 }  // namespace mtrain::tcp

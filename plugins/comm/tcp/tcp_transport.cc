@@ -105,7 +105,8 @@ class TcpChannel final : public Channel {
 
 }  // namespace
 
-TcpTransport::TcpTransport(const Place& place) : wires_(place.rank, connect_ranks(place)) {}
+TcpTransport::TcpTransport(const RankEnvironment& environment)
+    : wires_(environment.rank, connect_ranks(environment)) {}
 
 std::unique_ptr<Channel> TcpTransport::world() {
   std::vector<int> ranks(static_cast<size_t>(wires_.size()));

@@ -5,17 +5,17 @@
 #include <memory>
 
 #include "mtrain/message_comm/transport.h"
-#include "place.h"
+#include "rank_environment.h"
 #include "wires.h"
 
 namespace mtrain::tcp {
 
 class TcpTransport final : public message_comm::Transport {
  public:
-  /// Connects the ranks that the launcher started; see place_from_environment() and connect_ranks()
+  /// Connects the ranks that the launcher started; see rank_environment() and connect_ranks()
   /// for its errors.
-  TcpTransport() : TcpTransport(place_from_environment()) {}
-  explicit TcpTransport(const Place& place);
+  TcpTransport() : TcpTransport(rank_environment()) {}
+  explicit TcpTransport(const RankEnvironment& environment);
 
   std::string_view kind() const override { return "tcp"; }
   std::unique_ptr<message_comm::Channel> world() override;

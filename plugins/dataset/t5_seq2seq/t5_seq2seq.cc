@@ -1,7 +1,7 @@
 // The t5_seq2seq dataset: span corruption of prepared text for a model with an encoder and a
 // decoder. The first positions of a sample belong to the encoder: the text with a sentinel in place
 // of each removed span, the end token. The last ones belong to the decoder: each span after its
-// sentinel, the end token, shifted by one position behind a start token.
+// sentinel, the end token, shifted by one position after a start token.
 #include <algorithm>
 #include <memory>
 #include <numeric>

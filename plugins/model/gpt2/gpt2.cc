@@ -202,7 +202,7 @@ void Gpt2Config::bind(Fields& f) {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("gpt2", "GPT-2 and GPT-3 family") {
+MT_PLUGIN("gpt2", "decoders with learned positions: GPT-2, GPT-3, OPT, GPTBigCode") {
   using namespace mtrain;
   registry.add<Model, Gpt2, Gpt2Config>("gpt2", "learned positions, LayerNorm, GELU, biases");
 }

@@ -35,8 +35,10 @@ class Llama final : public Decoder {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("llama", "Llama 2 and 3 family") {
+MT_PLUGIN("llama", "dense decoders with rotary positions, such as Llama, Mistral and Qwen") {
   using namespace mtrain;
-  registry.add<Model, Llama, DecoderSettings>("llama",
-                                              "RMSNorm, rotary grouped-query attention, gated MLP");
+  registry.add<Model, Llama, DecoderSettings>(
+      "llama",
+      "dense decoders with rotary positions: Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX and others "
+      "(see `mtrain families`)");
 }

@@ -19,7 +19,8 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
   options.activation = c.block.mlp_activation();
   MT_USER_CHECK(options.swish == SwishGate() || options.activation == Activation::silu,
                 ErrorClass::config,
-                cat("model.moe.activation_clamp, swish_factor or glu_offset with model.activation=",
+                cat("model.moe.activation_clamp, swish_factor and glu_offset cannot be combined "
+                    "with model.activation=",
                     c.block.activation),
                 "they are parts of silu: set model.activation=silu, or leave them out");
   return options;

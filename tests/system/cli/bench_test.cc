@@ -61,12 +61,13 @@ TEST_CASE("bench computes what training computes") {
 }
 
 TEST_CASE(
-    "bench: a table with the kernel that is furthest from its limit; too many steps are refused") {
+    "bench: a table with the kernel of the largest time above the roofline; too many steps are "
+    "refused") {
   Scratch scratch("mtrain-bench-table");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   Outcome table = cli({"bench", recipe, "--steps", "1", "--trace", (scratch / "t.json").string()});
   CHECK_MESSAGE(table.status == 0, table.err);
-  for (const char* part : {"of roof", "gemm", "furthest from its limit: ", "tokens/s"})
+  for (const char* part : {"of roofline", "gemm", "largest time above the roofline: ", "tokens/s"})
     CHECK_MESSAGE(table.out.find(part) != std::string::npos, part);
   CHECK(Json::parse(slurp(scratch / "t.json"))["traceEvents"].size() > 10);
   Outcome refused = cli({"bench", recipe, "--steps", "500"});

@@ -64,7 +64,7 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
        {"check", "RECIPE", "train.global_batch_size=5"},
        10,
        {"global-batch", "multiple"}},
-      {"part not built",
+      {"part not implemented",
        {"check", "RECIPE", "offload.modules=[core_attn]"},
        10,
        {"offload.modules"}},

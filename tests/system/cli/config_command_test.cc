@@ -282,7 +282,7 @@ TEST_CASE("config migrate changes names and nothing else") {
 }
 
 TEST_CASE(
-    "config migrate reports names of other trainers, which no rename mends, with their places") {
+    "config migrate reports names of other trainers, which no rename fixes, with their places") {
   Scratch scratch("mtrain-migrate-foreign");
   const std::string text =
       "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: "
@@ -444,7 +444,7 @@ TEST_CASE("config show and why of one setting: its error alone, where it is inva
       CHECK_MESSAGE(!has(outcome.err, "no setting"), outcome.err);
     }
   Outcome missing = cli({"config", "show", "train.steps", r, "~train.steps"});
-  CHECK_MESSAGE(has(missing.err, "must be given"), missing.err);
+  CHECK_MESSAGE(has(missing.err, "is required"), missing.err);
   CHECK_MESSAGE(!has(missing.err, "no setting"), missing.err);
   CHECK(has(cli({"config", "show", "train.stepz", r, "train.steps=1.5"}).err,
             "no setting train.stepz"));

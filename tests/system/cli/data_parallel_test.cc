@@ -120,7 +120,7 @@ TEST_CASE(
     Outcome sound = cli(words);
     CHECK_MESSAGE(sound.status == 0, sound.err);
     fs::remove_all(scratch / "run");
-    words.emplace_back("train.steps=5");  // so that no gather of a sharded update has mended it
+    words.emplace_back("train.steps=5");  // so that no gather of a sharded update has repaired it
     words.emplace_back("scheduler.warmup_steps=1");
     Outcome flipped =
         cli(words, {"MTRAIN_FAULT=train.flip:18:nan"});  // one of four ranks, in its fifth step

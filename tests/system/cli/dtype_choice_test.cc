@@ -50,7 +50,7 @@ std::string recorded(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE(
-    "auto takes the backend's faster type: the same bits as naming it, and the head line says "
+    "auto uses the backend's faster type: the same bits as naming it, and the head line says "
     "why") {
   Scratch scratch("mtrain-auto-answers");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));

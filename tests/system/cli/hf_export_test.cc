@@ -133,7 +133,7 @@ TEST_CASE("a trained run is exported, and training continues from the exported f
   CHECK(config.at("architectures") == nlohmann::json::array({"LlamaForCausalLM"}));
   CHECK(config.at("max_position_embeddings") == 16);
   CHECK_FALSE(config.contains("rope_scaling"));
-  // The padding of the table of tokens is not part of the model.
+  // The padding of the embedding is not part of the model.
   const auto rows = tensors(scratch / "out").at("model.embed_tokens.weight").shape[0];
   CHECK(rows == config.at("vocab_size"));
   done(scratch,
@@ -316,11 +316,11 @@ TEST_CASE("docs: from a hub folder to a trained one in five commands") {
   CHECK(slurp(scratch / "models/finetuned/tokenizer.json") == small_tokenizer(190));
 }
 
-TEST_CASE("mtrain families lists what can be read, and what is not built") {
+TEST_CASE("mtrain families lists what can be read, and what is not implemented") {
   const Outcome list = cli({"families"});
   CHECK_MESSAGE(list.status == 0, list.err);
   CHECK(has(list.out, "MistralForCausalLM"));
-  CHECK(has(list.out, "not built: "));
+  CHECK(has(list.out, "not implemented: "));
   const auto json = nlohmann::json::parse(cli({"families", "--json"}).out);
   CHECK(json.size() > 15);
   for (const auto& family : json) CHECK(fs::exists(family.at("file").get<std::string>()));

@@ -1,5 +1,5 @@
-// model.init_vocab=resize: a Hugging Face folder whose table of tokens has other rows than the
-// model's. Added rows have the mean of the folder's rows, in every layout.
+// model.init_vocab=resize: a Hugging Face folder whose embedding has other rows than the model's.
+// Added rows have the mean of the folder's rows, in every layout.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -193,7 +193,7 @@ TEST_CASE("check says how many rows are added or dropped, and what does not fit 
        "tensor model.embed_tokens.weight is [200, 32], and config.json says [210, 32]");
   config["vocab_size"] = 200;
   write_at(scratch / "there/config.json", config.dump());
-  // Other start values have no rows to resize.
+  // Other initial weights have no rows to resize.
   done(scratch, "r.yaml -q run.dir=run");
   says("r.yaml -q run.dir=next model.init_from=run", 10, "mtrain export RUN DIR");
   scratch.write("random.yaml",

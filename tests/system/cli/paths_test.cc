@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Trains on prepared bytes; `path`: what stands behind "path: ".
+/// Trains on prepared bytes; `path`: the text after "path: ".
 std::string text_recipe(const std::string& path) {
   std::string out = tiny_recipe();
   const std::string mock = "dataset: mock\n";
@@ -44,7 +44,7 @@ std::string path_of(const fs::path& run) {
 }  // namespace
 
 TEST_CASE(
-    "a path on the command line starts at the current folder, one in a file at that file's "
+    "a path on the command line is resolved against the current folder, one in a file against the "
     "folder") {
   Scratch scratch("mtrain-paths");
   prepare(scratch / "mydata", "frank");

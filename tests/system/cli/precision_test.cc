@@ -257,7 +257,8 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
   for (const Case& c : std::vector<Case>{
            {{"mixed_precision.fp8=hybrid", "mixed_precision.dtype=fp32"},
             "require dtype bf16 or fp16"},
-           {{"mixed_precision.fp8=hybrid", "mixed_precision.fp4=nvfp4"}, "a product has one type"},
+           {{"mixed_precision.fp8=hybrid", "mixed_precision.fp4=nvfp4"},
+            "a matrix product is computed either in FP8 or in FP4"},
            {{"mixed_precision.fp8=hybrid", "model.ffn_hidden_size=390"},
             "390 is not a multiple of 16"},
            {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8",

@@ -58,7 +58,7 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
   };
   CHECK(column_of("good", "ready") ==
         column_of("absent", "needs the file chats.jsonl (dataset.path)"));
-  CHECK(column_of("good", "ready") == column_of("planned", "not built: "));
+  CHECK(column_of("good", "ready") == column_of("planned", "not supported: "));
 }
 
 TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is right") {
@@ -112,7 +112,8 @@ TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data
   }
 }
 
-TEST_CASE("recipes new refuses parts that are not built or do not fit, and names those that do") {
+TEST_CASE(
+    "recipes new refuses parts that are not implemented or do not fit, and names those that do") {
   Scratch scratch("mtrain-new-unfit");
   for (const auto& [words, message, help] :
        {std::tuple{"--model bert --dataset gpt",

@@ -36,7 +36,7 @@ TEST_CASE("a shorter run of any recipe just runs") {
   const std::string fixed = scratch.write("r.yaml", recipe("steps: 100", "warmup_steps: 60"));
   Outcome out = cli({fixed, "train.steps=2", "run.dir=" + (scratch / "fixed").string()});
   CHECK_MESSAGE(out.status == 0, out.err);
-  CHECK(has(out.err, "60 steps of warmup fill the 2 steps"));
+  CHECK(has(out.err, "warmup (60 steps) takes all 2 steps"));
   CHECK(rows(scratch / "fixed").size() == 2);
   Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10",
                        "run.dir=" + (scratch / "share").string()});

@@ -39,7 +39,7 @@ TEST_CASE("another checkpoint.dir neither restarts a run nor continues another t
   REQUIRE(runs.train("run.dir=a train.steps=10").status == 0);
   const std::string metrics = slurp(runs / "a/metrics.jsonl");
   check_refused(runs.train("run.dir=a checkpoint.dir=ck train.steps=5"),
-                {"a continues from the checkpoints in a/checkpoints, the newest of step 10",
+                {"a continues from the checkpoints in a/checkpoints, whose newest is of step 10",
                  "ck, contains no checkpoint", "checkpoint.dir=a/checkpoints", "another run.dir"},
                 runs / "a", 10);
   CHECK_FALSE(fs::exists(runs / "ck"));
@@ -48,8 +48,8 @@ TEST_CASE("another checkpoint.dir neither restarts a run nor continues another t
   fs::create_directory(runs / "ck");
   fs::copy(runs / "a/checkpoints/step-5", runs / "ck/step-5", fs::copy_options::recursive);
   check_refused(runs.train("run.dir=a checkpoint.dir=ck train.steps=20"),
-                {"the newest of step 10", "contains only step 5", "checkpoint rewind"}, runs / "a",
-                10);
+                {"whose newest is of step 10", "contains only step 5", "checkpoint rewind"},
+                runs / "a", 10);
   // The checkpoints of another run, also of a copy that was continued.
   REQUIRE(runs.train("run.dir=b train.steps=15").status == 0);
   check_refused(runs.train("run.dir=a checkpoint.dir=b/checkpoints train.steps=20"),

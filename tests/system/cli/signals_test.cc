@@ -53,7 +53,7 @@ TEST_CASE(
     "several") {
   Scratch scratch("mtrain-doubled");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  // Every rank passes train.step: step 7 is behind the checkpoint of step 5, so that the save which
+  // Every rank passes train.step: step 7 is after the checkpoint of step 5, so that the save which
   // the signal asks for is the second.
   for (auto [ranks, step] : {std::pair{"1", "train.step:7"}, {"2", "train.step:13"}}) {
     CAPTURE(ranks);

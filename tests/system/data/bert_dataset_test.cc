@@ -44,7 +44,7 @@ std::string word_piece_file() {
              "\"max_input_chars_per_word\":100,\"vocab\":{", vocab, "}}}");
 }
 
-/// Documents of words and pieces, [SEP] behind each; 70 tokens in all but one.
+/// Documents of words and pieces, [SEP] after each; 70 tokens in all but one.
 std::vector<std::vector<int32_t>> documents(int count) {
   std::vector<std::vector<int32_t>> out;
   for (int d = 0; d < count; ++d) {

@@ -386,6 +386,8 @@ TEST_CASE("pack reports how well records fill samples") {
       cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --json").out);
   CHECK(json["records"] == 20);
   CHECK(json["tokens"] == 119);
+  for (const char* key : {"trained_tokens", "truncated_trained_tokens", "truncated_before_trained"})
+    CHECK_MESSAGE(json.contains(key), key);
   CHECK(json["positions"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
   CHECK(json["packs"] == 7);       // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
   CHECK(json["fewest_packs"] == 7);

@@ -236,7 +236,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
     CHECK(item(*named, i) == item(*last, i));  // <extra_id_0> is the last id
   auto closing = with(", closing_sentinel: true")->split(Split::train, 4);
   const Item sample = item(*closing, 0);
-  CHECK(sample.tokens.back() == kLastExtra - 4);  // the fifth sentinel, behind four spans
+  CHECK(sample.tokens.back() == kLastExtra - 4);  // the fifth sentinel, after four spans
   CHECK(sample.targets.back() == kEod);
   auto byte = spans.tokenizer("byte", "{}"), few = spans.tokenizer("byte", "extra_ids: 2");
   struct Fault {

@@ -40,7 +40,7 @@ fs::path packed(const Scratch& scratch, const std::string& kind, const std::stri
 std::string prose_of(const std::string& text) {
   std::string out;
   for (size_t at = 0, fence = 0; at < text.size(); at = text.find("```", fence + 3)) {
-    if (at != 0) at += 3;  // behind the fence that closes a block
+    if (at != 0) at += 3;  // after the fence that closes a block
     fence = text.find("```", at);
     out += text.substr(at, fence - at);
     if (fence == std::string::npos) break;

@@ -1,4 +1,5 @@
-// Communication behind computation over processes: the same bits as without, and as threads.
+// Communication that overlaps with computation, over processes: the same bits as without, and as
+// threads.
 #include <doctest/doctest.h>
 
 #include "mpi_job.h"

@@ -110,7 +110,7 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
   CHECK(has(help_for("wandb.project"), "leave it out: nothing is sent to Weights & Biases"));
-  CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not built yet"));
+  CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not implemented yet"));
   CHECK(has(help_for("push_to_hub"), "leave it out: "));
   // Settings that mtrain had, and that had no function.
   for (const char* setting :
@@ -149,7 +149,7 @@ TEST_CASE(
         {"qwen3", "write llama, which implements qwen3" + folder},
         {"gemma", "write llama, which implements gemma" + folder},
         {"phi", "write llama, which implements phi" + folder},
-        {"apertus", "apertus is not supported; not built: the activation xIELU"},
+        {"apertus", "apertus is not supported; not implemented: the activation xIELU"},
         {"lama", "did you mean llama?"},
         {"falcon", ""}}) {
     ConfigRequest request{.recipe = "r.yaml",
@@ -180,8 +180,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
          "help: write offline (in_batch is its name in trainers that pack each micro-batch "
          "separately; offline packs over the whole file)"},
         {"dataset.split=1",
-         "help: dataset.type is mock, which does not have this setting: leave it out "
-         "(where the recipe sets it: ~dataset.split), or choose "}}) {
+         "help: dataset.type is mock, which does not have this setting: remove it (on the command "
+         "line: ~dataset.split), or choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

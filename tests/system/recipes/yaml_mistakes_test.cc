@@ -36,7 +36,7 @@ struct Mistake {
   std::string help;     // a part of it
 };
 
-/// Every mistake stands behind three sound lines.
+/// Every mistake comes after three valid lines.
 void check(const std::vector<Mistake>& mistakes) {
   for (const Mistake& mistake : mistakes) {
     Report report = report_of(kRest + mistake.text);
@@ -62,7 +62,7 @@ TEST_CASE("tabs in the indentation") {
             .ok());  // between key and value a tab is a space
 }
 
-TEST_CASE("no colon, no space behind it, or '=' in its place") {
+TEST_CASE("no colon, no space after it, or '=' in its place") {
   const std::string help = "write `steps: 5`: a key and its value are separated by ':' and a space";
   check({{"train:\n  steps 5\n", "5:3", "wanted a map of settings, got a string", help},
          {"train:\n  steps:5\n", "5:3", "wanted a map of settings, got a string", help},
@@ -189,11 +189,13 @@ TEST_CASE(
   load("dataset.split=[90,10,0]", list);
   CHECK_MESSAGE(list.text().find("write \"90,10,0\"") != std::string::npos, list.text());
   load("train.steps=1,2", several);
-  CHECK_MESSAGE(several.text().find("several values, but one run uses one") != std::string::npos,
-                several.text());
+  CHECK_MESSAGE(
+      several.text().find("several values, but in one run a setting has one") != std::string::npos,
+      several.text());
 }
 
-TEST_CASE("a plugin that is not found may be one's own, and what is not built is not offered") {
+TEST_CASE(
+    "a plugin that is not found may be one's own, and what is not implemented is not offered") {
   check({{"train: {steps: 5}\noptimizer: {type: sgdm}\n", "5:19",
           "--plugin-path DIR or MTRAIN_PLUGIN_PATH", ""}});
   const std::string text =

@@ -111,7 +111,8 @@ TEST_CASE("e4m3, e5m2 and e2m1 equal ml_dtypes, code by code and over 10,000 flo
 }
 
 TEST_CASE(
-    "every value of a small type is its own nearest, and what lies between goes to the nearer") {
+    "every value of an FP8 or FP4 type is its own nearest, and what lies between goes to the "
+    "nearer") {
   check_every_code<E4M3>();
   check_every_code<E5M2>();
   check_every_code<E2M1>();

@@ -226,8 +226,8 @@ TEST_CASE("what an assistant said is found with and without help of the template
   CHECK(masked(each + "{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt "
                       "%}[assistant]<think>{% endif %}",
                RenderedChat::Mask::origins) == "yes</s>|no</s>|");
-  // What the template writes before the words is the assistant's, also behind a header with the
-  // role of the message. The last turn differs, so no turn is a prefix of the next.
+  // What the template writes before the words is the assistant's, also after a header with the role
+  // of the message. The last turn differs, so no turn is a prefix of the next.
   CHECK(masked(each + "{% if m.role == 'assistant' %}<call>{% endif %}{{ m.content | trim }}</s>"
                       "{% if loop.last %}!{% endif %}{% endfor %}{% if add_generation_prompt "
                       "%}[assistant]{% endif %}",

@@ -136,7 +136,7 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"a: 1\n", {"+db=sqlite"}, "{a: 1, db: {host: lite, file: x.db}}"},
       {"db: {host: mine}\n",
        {"+db=pg"},
-       "{db: {host: pg}}"},  // an added choice stands behind the recipe's body
+       "{db: {host: pg}}"},  // an added choice comes after the recipe's body
       {"defaults:\n- db: mysql\n", {"+db=pg"}, "is chosen twice"},
       {"optim: {type: adam, lr: 5}\n",
        {"+optim=adam"},

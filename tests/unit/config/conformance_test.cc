@@ -30,7 +30,7 @@ Json table(const std::string& name) {
   return Json::parse(file);
 }
 
-/// As the generator writes values: a map is a list of pairs behind ["map"], and inf and nan are
+/// As the generator writes values: a map is a list of pairs after ["map"], and inf and nan are
 /// words.
 Json plain(const Node& node) {
   switch (node.kind()) {

@@ -169,9 +169,8 @@ TEST_CASE(
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
     CHECK_MESSAGE(
-        fault.find(
-            "help: optimizer.type is sgd, which does not have this setting: leave "
-            "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") !=
+        fault.find("help: optimizer.type is sgd, which does not have this setting: remove it (on "
+                   "the command line: ~optimizer.betas), or choose adamw, which has it") !=
             std::string::npos,
         fault);
   }
@@ -252,7 +251,7 @@ TEST_CASE(
   ConfigContainer config =
       ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
   auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");
-  config.resolve("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
+  config.resolve("optimizer.overlap", Node::boolean(true).set_location({source, 0, 0}));
   CHECK(config.section("optimizer").at("overlap").as_bool());
   CHECK(config.root().at("optimizer.overlap").as_bool());
   CHECK(config.to_yaml().find("overlap: true") != std::string::npos);
@@ -355,13 +354,13 @@ TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how
   CHECK(faults(text).find("20000 errors") != std::string::npos);
 }
 
-TEST_CASE("every typo of every setting of a recipe is found and mended") {
+TEST_CASE("every typo of every setting of a recipe is found and corrected") {
   const std::string recipe =
       "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: "
       "0.1\n  "
       "momentum: 0.5\n";
   REQUIRE(faults(recipe).empty());
-  int typos = 0, mended = 0;
+  int typos = 0, corrected = 0;
   for (std::string key :
        {"train", "steps", "micro_batch_size", "optimizer", "type", "overlap", "lr", "momentum"}) {
     size_t at = recipe.find(key + ":");
@@ -388,11 +387,11 @@ TEST_CASE("every typo of every setting of a recipe is found and mended") {
               ? ""
               : report.substr(help + 13, report.find_first_of("?\n", help) - help - 13);
       offered = offered.substr(0, offered.find(' '));
-      mended += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
+      corrected += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
     }
   }
-  MESSAGE(mended << " of " << typos << " typos got the right first suggestion");
-  CHECK(mended * 100 >= typos * 95);
+  MESSAGE(corrected << " of " << typos << " typos got the right first suggestion");
+  CHECK(corrected * 100 >= typos * 95);
 }
 
 TEST_CASE("null without quotes does not name the plugin or the choice null") {

@@ -176,7 +176,7 @@ TEST_CASE("a value of the wrong kind is refused with its place and its fix") {
       {"words: [a, null]", "wrong-type", "words[1]"},
       {"words: {a: 1}", "wrong-type", "list of strings"},
       {"maybe_count: 0", "out-of-range", ">= 1"},
-      {"text: ???", "missing", "must be given"},
+      {"text: ???", "missing", "is required"},
       {"rope: 3", "wrong-type", "a map of settings"},
       {"rope: {theta: 0}", "out-of-range", "rope.theta"},
       {"rope: {scaling: yarm}", "bad-choice", "did you mean yarn"},
@@ -274,7 +274,7 @@ TEST_CASE("a value as another language, country or habit writes it is answered w
 
 TEST_CASE("a required setting is asked for with an example") {
   std::string text = fault<Needy>("");
-  CHECK(has(text, "error[missing] path: must be given: string"));
+  CHECK(has(text, "error[missing] path: is required (string)"));
   CHECK(has(text, "training data"));
   CHECK(has(text, "path=data/train.jsonl"));
   CHECK(has(fault<Needy>("path: ???"), "r.yaml:1:7"));

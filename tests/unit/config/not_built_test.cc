@@ -52,6 +52,7 @@ SchemaCatalog catalog() {
   moe.needs = "mixture-of-experts layers";
   out.add_component("model", std::move(moe));
   Schema cpu{"cpu", "", {}, {}}, cuda{"cuda", "", {}, "the CUDA backend"};
+  cuda.left_out = true;
   out.add_component("backend", std::move(cpu));
   out.add_component("backend", std::move(cuda));
   return out;
@@ -69,13 +70,13 @@ Report report_of(std::string text, std::vector<std::string> overrides = {}) {
 
 }  // namespace
 
-TEST_CASE("a choice that does not exist is answered with those that are built") {
+TEST_CASE("a choice that does not exist is answered with those that are implemented") {
   const std::string text = report_of("dist: {precision: fp9}\nmodel: dense\n").text();
   CHECK_MESSAGE(text.find("wanted one of fp32, bf16; got fp9") != std::string::npos, text);
-  CHECK_MESSAGE(text.find("note: not built yet: fp8") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("note: not implemented yet: fp8") != std::string::npos, text);
 }
 
-TEST_CASE("what this build lacks is refused at its place, one error for each part") {
+TEST_CASE("what mtrain or this build lacks is refused at its place, one error for each part") {
   struct Row {
     const char* text;
     std::vector<std::string> overrides;
@@ -87,13 +88,13 @@ TEST_CASE("what this build lacks is refused at its place, one error for each par
       {"dist: {tp: 8}\n",
        {},
        1,
-       {"error[not-built] dist.tp: needs parallel ranks, which this build does not have",
-        "r.yaml:1:12", "alternatively: dist.tp=1"}},
+       {"error[not-built] dist.tp: needs parallel ranks, which mtrain does not implement yet",
+        "r.yaml:1:12", "use dist.tp=1 instead"}},
       {"dist: {tp: 8, vp: 3}\n",
        {"dist.pp=4"},
        1,
        {"dist.tp: needs parallel ranks", "required by dist.tp=8, dist.pp=4, dist.vp=3",
-        "alternatively: dist.tp=1, dist.pp=1, dist.vp=1"}},
+        "use instead: dist.tp=1, dist.pp=1, dist.vp=1"}},
       {"dist: {precision: fp8}\n",
        {},
        1,
@@ -103,12 +104,13 @@ TEST_CASE("what this build lacks is refused at its place, one error for each par
       {"dist: {backend: cuda}\n",
        {},
        1,
-       {"dist.backend: needs the CUDA backend", "dist.backend=cpu"}},
+       {"dist.backend: needs the CUDA backend, which this build does not have",
+        "dist.backend=cpu"}},
       {"model: moe\n",
        {},
        1,
        {"model.type: needs mixture-of-experts layers", "r.yaml:1:8",
-        "alternatively: model.type=dense"}},
+        "use model.type=dense instead"}},
       {"model: {type: moe, attention: {window: 4096}}\n",
        {},
        2,
@@ -128,7 +130,7 @@ TEST_CASE("what this build lacks is refused at its place, one error for each par
   }
 }
 
-TEST_CASE("what is not built is checked all the same") {
+TEST_CASE("what is not implemented is checked all the same") {
   Report report = report_of(
       "dist: {tp: 0, precision: fp9}\nmodel: {type: moe, attention: {windw: 1}, layers: 0}\n");
   CHECK(report.errors() == 5);
@@ -139,7 +141,7 @@ TEST_CASE("what is not built is checked all the same") {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
 }
 
-TEST_CASE("a secret that is not built is not repeated") {
+TEST_CASE("a secret that is not implemented is not repeated") {
   Report report = report_of("dist: {tp: 2}\n", {"dist.key=hunter2", "dist.backend=cuda"});
   CHECK(report.errors() == 3);
   for (const auto& fault : report.diagnostics())
@@ -147,7 +149,8 @@ TEST_CASE("a secret that is not built is not repeated") {
           std::string::npos);
 }
 
-TEST_CASE("what is not built survives the text next to a plugin and shows in the JSON Schema") {
+TEST_CASE(
+    "what is not implemented survives the text next to a plugin and shows in the JSON Schema") {
   Schema before = schema_of<Layout>("layout", "");
   before.needs = "a second machine";
   Schema after = schema_from_json(schema_to_json(before));
@@ -157,5 +160,5 @@ TEST_CASE("what is not built survives the text next to a plugin and shows in the
   CHECK(after.fields[4].needs_values == std::vector<std::string>{"fp8"});
   auto json = nlohmann::json::parse(json_schema_of(after));
   CHECK(json["properties"]["precision"]["description"] ==
-        "element type; fp8: not built yet, needs FP8 kernels");
+        "element type; fp8: not implemented yet, needs FP8 kernels");
 }

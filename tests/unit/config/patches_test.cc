@@ -4,7 +4,7 @@
 using namespace mtrain;
 using namespace mtrain::testing;
 
-TEST_CASE("patches come behind composition and before the command line") {
+TEST_CASE("patches come after composition and before the command line") {
   check({
       {"defaults:\n- db: mysql\npatch: ['db.host=p', '~db.user', '+db.new=[1]']\n",
        {},

@@ -73,7 +73,7 @@ std::string violations(const std::string& recipe,
 
 }  // namespace
 
-TEST_CASE("a violated rule says the values and what would mend it without breaking another") {
+TEST_CASE("a violated rule gives the values and the changes that fix it without breaking another") {
   CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 8}\n") == "");
   CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n") ==
         "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1, "
@@ -88,7 +88,7 @@ TEST_CASE("a violated rule says the values and what would mend it without breaki
         "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1 or 2\n");
 }
 
-TEST_CASE("one setting that violates several rules gets values that mend all of them") {
+TEST_CASE("one setting that violates several rules gets values that fix all of them") {
   CHECK(violations("model: {heads: 12, kv_heads: 8}\ndist: {tp: 5}\n") ==
         "rule tp-divides-heads|dist.tp|model.heads (12) is not divisible by dist.tp (5)|dist.tp=1, "
         "2 or 4\n"
@@ -101,7 +101,7 @@ TEST_CASE(
   Node root = parse_yaml("model: {heads: 32}\ndist: {tp: 3}\n");
   auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
                                         "model.kv_heads=8");
-  root.set("model.kv_heads", Node::integer(8).at_location({.source = typed}));
+  root.set("model.kv_heads", Node::integer(8).set_location({.source = typed}));
   CHECK(violations(root, {}).ends_with("|model.kv_heads=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
 
@@ -116,10 +116,10 @@ TEST_CASE("rules see the settings that a component calls by other names, and say
       "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 "
       "or 8\n");
   CHECK(violations(root, {}) == "");
-  // The mend names the setting that there is, and the trial changes it.
+  // The fix names the setting that exists, and the trial changes it.
   auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
                                         "model.query_groups=8");
-  root.set("model.query_groups", Node::integer(8).at_location({.source = typed}));
+  root.set("model.query_groups", Node::integer(8).set_location({.source = typed}));
   CHECK(violations(root, {}, renamed)
             .ends_with("|model.query_groups=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
@@ -132,7 +132,7 @@ TEST_CASE("a rule about what is not there does not apply") {
   CHECK(violations("{}") == "");
 }
 
-TEST_CASE("conditions, computed mends, choices, flags and warnings") {
+TEST_CASE("conditions, computed fixes, choices, flags and warnings") {
   CHECK(violations("scheduler: {type: cosine, min_lr: 0.5}\noptimizer: {lr: 0.1}\n") ==
         "rule min-lr|scheduler.min_lr|above optimizer.lr (0.1)|scheduler.min_lr=0.01, or "
         "scheduler.type=constant\n");
@@ -202,7 +202,7 @@ TEST_CASE("a setting without effect is a warning where the user wrote it") {
     Report report;
     auto root = load_yaml(std::make_shared<Source>(SourceKind::file, "r.yaml", recipe), report);
     REQUIRE(root.has_value());
-    for (const char* path : on_command_line) root->find(path)->at_location({.source = typed});
+    for (const char* path : on_command_line) root->find(path)->set_location({.source = typed});
     RuleInput input;
     input.root = &*root;
     input.field = [&](const std::string& path) {

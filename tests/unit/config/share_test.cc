@@ -129,7 +129,8 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
   CHECK(text("train: {steps: 5}\n", {"train.steps=7", "train.epochs=1.5"}) ==
         "train:\n  epochs: 1.5\n");
   CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
-  CHECK(has(faults("scheduler: {lr: 1}\n"), "must be given: integer >= 0, or train.epochs"));
+  CHECK(
+      has(faults("scheduler: {lr: 1}\n"), "is required (integer >= 0) unless train.epochs is set"));
   Report report;
   ConfigContainer config = loaded("train: {epochs: 2}\n", {}, report);
   CHECK(read_config<Train>(config.section("train")).epochs == 2);

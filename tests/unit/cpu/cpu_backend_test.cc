@@ -35,7 +35,7 @@ struct TemporaryFolder {
 TEST_CASE("the CPU backend offers every kernel at every level") {
   for (const cpu::Isa& isa : cpu::usable_isas()) {
     Level level(isa, 1);
-    // The CPU has no unit for small types.
+    // The CPU has no unit for FP8 and FP4.
 #define MT_CHECK_KERNEL(entry, Args) \
   CHECK_MESSAGE(                     \
       (level.kernels.entry != nullptr) == (std::string_view(#entry) != "quantized_gemm"), #entry);

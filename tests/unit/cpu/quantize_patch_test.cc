@@ -1,5 +1,5 @@
 // What a GPU block computes, compiled for the CPU, against the CPU's own vector code: the same
-// bits, in the places where a unit for small types looks for them.
+// bits, in the places where a unit for FP8 and FP4 expects them.
 #include "mtrain/kernel/quantize_patch.h"
 
 #include <bit>

@@ -170,7 +170,7 @@ TEST_CASE("masking: whole words are predicted whole, as many as fit") {
   CHECK(several > 0);
   // A word that is longer than all that is wanted is still taken where nothing else is.
   CHECK(count_targets(masked(config(0.1, true), 1, {0, 9, 7, 11, 15})) == 4);
-  // What goes on with a word begins one behind a special token and at the sample's begin.
+  // What goes on with a word begins one after a special token and at the sample's start.
   for (uint64_t sample = 0; sample < 20; ++sample)
     CHECK(count_targets(masked(config(0.5, true), sample, {7, 0, 11})) == 1);
 }

@@ -50,8 +50,8 @@ TEST_CASE("picture: a mesh that splits nothing, and long groups") {
   CHECK_THROWS_AS(mesh_text({}), Error);
 }
 
-// What stands between two marks, from `at` on; `at` moves behind the second. Empty when they are
-// not there.
+// What stands between two marks, from `at` on; `at` moves past the second. Empty when they are not
+// there.
 std::string between(const std::string& text, std::string_view open, std::string_view close,
                     size_t& at) {
   size_t from = text.find(open, at);

@@ -1,5 +1,5 @@
-// Linear layers with their transfer behind them, against one collective and one product: the same
-// bits forwards and backwards, the same bytes.
+// Linear layers that overlap their transfer, against one collective and one product: the same bits
+// forwards and backwards, the same bytes.
 #include "mtrain/dist/overlapped_linear.h"
 
 #include <doctest/doctest.h>
@@ -112,7 +112,7 @@ void check_same(Layers layers) {
       }
 }
 
-TEST_CASE("overlapped linear layers: behind the gathering of the stream, the same bits and bytes") {
+TEST_CASE("overlapped linear layers: with the gathering of the stream, the same bits and bytes") {
   REQUIRE(rows_may_be_split(kPiece, kOutputs, kWidth));
   check_same(column);
 }

@@ -1,4 +1,4 @@
-// What mixed_precision.dtype=auto takes on the CPU, when a checkpoint exists, and on several ranks;
+// What mixed_precision.dtype=auto uses on the CPU, when a checkpoint exists, and on several ranks;
 // a backend's own answers are tested with whole runs (tests/system/cli/dtype_choice_test.cc).
 #include "mtrain/launch/dtype_choice.h"
 
@@ -59,7 +59,7 @@ std::string written(const Recipe& recipe) {
 }  // namespace
 
 TEST_CASE(
-    "auto takes what the CPU multiplies faster, in settings and configuration; a type that is "
+    "auto uses what the CPU multiplies faster, in settings and configuration; a type that is "
     "named stays") {
   Folder folder;
   Recipe open = recipe(folder.path, "dtype: auto"), named = recipe(folder.path, "dtype: fp16");
@@ -79,7 +79,7 @@ TEST_CASE(
   CHECK(named.dtype_reason.empty());
 }
 
-TEST_CASE("auto takes bf16 under FP8 and FP4 products") {
+TEST_CASE("auto uses bf16 under FP8 and FP4 products") {
   Folder folder;
   for (const char* products : {"fp8: hybrid", "fp8: e4m3", "fp4: nvfp4"}) {
     CAPTURE(std::string(products));

@@ -148,7 +148,7 @@ TEST_CASE(
     std::vector<std::string> mine = {
         refusal([&] { linear(stream, columns); }),       // no enter
         refusal([&] { add(part, stream); }),             // no leave
-        refusal([&] { add_bias(part, bias, stream); }),  // no leave, behind a bias
+        refusal([&] { add_bias(part, bias, stream); }),  // no leave, after a bias
         refusal([&] { gelu(part, GeluKind::erf); }),     // a function of a summand
         refusal([&] { silu_mul(shard, stream); }),       // a piece with a whole
         refusal([&] { rms_norm(shard, bias, 1e-5f); }),  // pieces of rows

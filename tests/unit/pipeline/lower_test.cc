@@ -101,7 +101,7 @@ TEST_CASE("lower: takes its order from the costs, also from those that are nothi
     }
 }
 
-TEST_CASE("lower: reductions come behind a stage's last backward, once") {
+TEST_CASE("lower: reductions come after a stage's last backward, once") {
   Schedule schedule = parse_schedule("0F0 0B0 0F1 0B1", "a");
   add_reduces(schedule);
   CHECK(to_text(schedule) == "0F0 0B0 0F1 0B1 0R\n");

@@ -129,7 +129,7 @@ TEST_CASE("sharding actions: a Scatter waits for the reductions that its backwar
   CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (1 + 2 + 4));
   costs = with_reductions(2, 2);
   costs.all = {.forward = 2, .backward = 2, .weights = 2};
-  CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 2));  // one behind the second block
+  CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 2));  // one after the second block
   costs.steps = with_reductions(2, 2, true).steps;
   CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 4));
 }

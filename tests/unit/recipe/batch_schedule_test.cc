@@ -51,11 +51,12 @@ TEST_CASE("batch schedule: the fewest steps that take so many samples") {
 TEST_CASE("batch schedule: what is no schedule is named") {
   for (const char* item :
        {"", "4", "0:", ":4", "0:0", "0:-4", "-1:4", "0:4:8", "0:4x", "a:4", "0:99999999999", "0;4"})
-    CHECK_MESSAGE(fault_of({item}).find("does not have the form step:samples") != std::string::npos,
-                  item);
-  CHECK(fault_of({"5:4"}).find("sizes of the steps before step 5 are missing") !=
-        std::string::npos);
+    CHECK_MESSAGE(
+        fault_of({item}).find("does not have the form FINISHED_STEPS:SAMPLES") != std::string::npos,
+        item);
+  CHECK(fault_of({"5:4"}).find("the first 5 steps have no batch size") != std::string::npos);
   for (const char* second : {"3:8", "2:8"})
-    CHECK_MESSAGE(fault_of({"0:4", "3:4", second}).find("steps must ascend") != std::string::npos,
-                  second);
+    CHECK_MESSAGE(
+        fault_of({"0:4", "3:4", second}).find("finished steps must ascend") != std::string::npos,
+        second);
 }

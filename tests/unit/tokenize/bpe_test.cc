@@ -45,7 +45,7 @@ struct Made {
     }
   }
 
-  /// The same merges in any order, and some of them once more behind all.
+  /// The same merges in any order, and some of them once more at the end.
   void shuffle(std::mt19937& random) {
     std::shuffle(merges.begin(), merges.end(), random);
     const size_t count = merges.size();
@@ -274,7 +274,7 @@ TEST_CASE("characters without a token") {
         std::vector<int32_t>{1, 4, 5, 0});
 }
 
-TEST_CASE("a table of tokens refuses what cannot be") {
+TEST_CASE("a table of tokens refuses invalid entries") {
   TokenTable tokens;
   tokens.add("a", 5, "f.json");
   CHECK_THROWS_WITH_AS(tokens.add("a", 6, "f.json"), doctest::Contains("twice"), Error);

@@ -23,13 +23,13 @@ TEST_CASE("the rate that a run's use is a share of: the recipe's, the type's, or
   PeakRate measured = peak_rate(s, "cpu", *backend);
   CHECK(measured.flops > 1e8);
   CHECK(measured.source.find("measured") != std::string::npos);
-  const double roof = measured.flops;
-  CHECK(measured.share(roof / 2) == 0.5);
+  const double peak = measured.flops;
+  CHECK(measured.share(peak / 2) == 0.5);
   // A faster step than the measured product: its share is as computed, and the shares of later
   // steps have the same base.
-  CHECK(measured.share(2 * roof) == 2);
-  CHECK(measured.share(roof) == 1);
-  CHECK(measured.flops == roof);
+  CHECK(measured.share(2 * peak) == 2);
+  CHECK(measured.share(peak) == 1);
+  CHECK(measured.flops == peak);
   CHECK(said.share(25e12) == 2);  // the user's number is the user's
 }
 

@@ -65,26 +65,26 @@ TEST_CASE("a profile sees the calls made while it is set, with their work, insid
 TEST_CASE("a summary adds up the calls of a kernel and names the kernel that loses most") {
   auto backend = make_cpu_backend(1);
   Profile profile(backend->kernels());
-  Roof roof{1e9, 1e9};
+  Roofline roofline{1e9, 1e9};
   for (int step = 0; step < 2; ++step) {
     profile.add({"forward", "", {}, 0, 1, true});
     for (int i = 0; i < 3; ++i)
       profile.add({"gemm", "large", {1e8, 1e6}, 0, 0.11, false});  // 10 % off
     profile.add({"add", "small", {1e3, 1e7}, 0, 0.1, false});      // ten times too slow
   }
-  ProfileSummary s = summarise(profile, {0.6, 0.5, 0.4}, roof);
+  ProfileSummary s = summarise(profile, {0.6, 0.5, 0.4}, roofline);
   CHECK(s.step_seconds == 0.5);
-  s = summarise(profile, {0.6, 0.5}, roof);
+  s = summarise(profile, {0.6, 0.5}, roofline);
   REQUIRE(s.uses.size() == 2);
   CHECK(s.uses[0].kernel == "gemm");
   CHECK(s.uses[0].calls == doctest::Approx(3));
   CHECK(s.uses[0].seconds == doctest::Approx(0.33));
-  CHECK(s.uses[0].least(roof) == doctest::Approx(0.3));
-  CHECK(s.uses[1].least(roof) == doctest::Approx(0.01));
+  CHECK(s.uses[0].least(roofline) == doctest::Approx(0.3));
+  CHECK(s.uses[1].least(roofline) == doctest::Approx(0.01));
   CHECK(s.kernel_seconds == doctest::Approx(0.43));
   REQUIRE(s.furthest() != nullptr);
   CHECK(s.furthest()->kernel == "add");
-  CHECK(to_text(s).find("furthest from its limit: add small, 90.00 ms of 100.00 ms") !=
+  CHECK(to_text(s).find("largest time above the roofline: add small, 90.00 of its 100.00 ms") !=
         std::string::npos);
   CHECK(to_text(s, 1).find("other kernels") != std::string::npos);
 }
@@ -111,10 +111,10 @@ TEST_CASE("a trace is JSON that a browser's viewer reads") {
   CHECK(phases == 1);
 }
 
-TEST_CASE("the roof of this machine is measured") {
+TEST_CASE("the roofline of this machine is measured") {
   auto backend = make_cpu_backend(0);
   ExecutionContext ctx(*backend);
-  Roof roof = measure_roof(ctx, DType::f32);
-  CHECK(roof.flops > 1e8);
-  CHECK(roof.bandwidth > 1e8);
+  Roofline roofline = measure_roofline(ctx, DType::f32);
+  CHECK(roofline.flops > 1e8);
+  CHECK(roofline.bandwidth > 1e8);
 }

@@ -1,5 +1,5 @@
-// Place: what a launcher specifies about a rank and its job. Reads the environment; thread-safe as
-// long as nothing changes it.
+// RankEnvironment: what the launcher specifies about a rank and its job. Reads the environment;
+// thread-safe as long as nothing changes it.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace mtrain::tcp {
 
-struct Place {
+struct RankEnvironment {
   int rank = 0, size = 1;
   std::string address;
   int port = 0;
@@ -24,6 +24,6 @@ struct Place {
 /// From RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or Slurm's variables for the first two; without
 /// any of them a job of one rank, which needs no secret. Throws Error(config) that names a missing
 /// or invalid variable.
-Place place_from_environment();
+RankEnvironment rank_environment();
 
 }  // namespace mtrain::tcp

@@ -1,4 +1,4 @@
-#include "place.h"
+#include "rank_environment.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -39,37 +39,39 @@ bool on_one_machine(int size) {
 
 }  // namespace
 
-bool Place::here_only() const {
+bool RankEnvironment::here_only() const {
   return one_machine || address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
-Place place_from_environment() {
-  Place place{
+RankEnvironment rank_environment() {
+  RankEnvironment environment{
       .rank = number_of({"RANK", "SLURM_PROCID"}, 0, kMostRanks),
       .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1, kMostRanks),
       .address = {},
       .port = number_of({"MASTER_PORT"}, kDefaultPort, kMostPort - 1),
       .job = {},
       .secret = {}};
-  MT_USER_CHECK(place.size >= 1 && place.rank < place.size, ErrorClass::config,
-                cat("rank ", place.rank, " of a job of ", place.size),
+  MT_USER_CHECK(environment.size >= 1 && environment.rank < environment.size, ErrorClass::config,
+                cat("rank ", environment.rank, " of a job of ", environment.size),
                 "check how RANK and WORLD_SIZE are set");
-  if (place.size == 1) return place;
+  if (environment.size == 1) return environment;
   const char* address = std::getenv("MASTER_ADDR");
   MT_USER_CHECK(
       address && *address, ErrorClass::config,
-      cat("rank ", place.rank, " of ", place.size, " does not know the address of the first rank"),
+      cat("rank ", environment.rank, " of ", environment.size,
+          " does not know the address of the first rank"),
       "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
-  place.address = address;
+  environment.address = address;
   // torchrun listens on MASTER_PORT itself.
   if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
       agent && std::string_view(agent) == "True")
-    ++place.port;
+    ++environment.port;
   for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
-    if (const char* word = std::getenv(name); word && place.job.empty()) place.job = word;
-  place.one_machine = on_one_machine(place.size);
-  place.secret = find_secret(place.here_only());
-  return place;
+    if (const char* word = std::getenv(name); word && environment.job.empty())
+      environment.job = word;
+  environment.one_machine = on_one_machine(environment.size);
+  environment.secret = find_secret(environment.here_only());
+  return environment;
 }
 
 }  // namespace mtrain::tcp

@@ -1,10 +1,10 @@
-// The GPU as the one place of the contract.
-#include "contract/places.h"
+// The GPU as the only backend on which the contract is tested.
+#include "contract/test_backends.h"
 #include "cuda_backend.h"
 
 namespace mtrain::contract {
 
-std::vector<Place> places() {
+std::vector<TestBackend> test_backends() {
   return {{"cuda", [](int) { return std::make_unique<cuda::CudaBackend>(); }}};
 }
 

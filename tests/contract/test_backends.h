@@ -1,5 +1,5 @@
 // The backends on which ops are tested in one test program. Each program links one definition of
-// places().
+// test_backends().
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace mtrain::contract {
 
-struct Place {
+struct TestBackend {
   std::string name;
   std::function<std::unique_ptr<Backend>(int threads)>
       make;  // a backend without threads ignores their number
 };
 /// Tests of a single backend use the first one.
-std::vector<Place> places();
+std::vector<TestBackend> test_backends();
 
 }  // namespace mtrain::contract
