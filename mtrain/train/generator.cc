@@ -71,7 +71,11 @@ Generator::Generator(Session& session) : session_(session) {
   const Recipe& recipe = session.recipe;
   if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
   const Node* length = recipe.config.root().find("model.decoder_seq_length");
-  MT_CHECK(length && length->is(NodeKind::integer), "a decoder without model.decoder_seq_length");
+  MT_USER_CHECK(length && length->is(NodeKind::integer), ErrorClass::plugin,
+                cat("model.type=", recipe.settings.model.type, " was trained on the ",
+                    Dataset::kSequenceToSequence, ", and has no setting decoder_seq_length"),
+                "a model with an encoder and a decoder has the decoder's positions as this setting "
+                "(docs/adding-a-model.md)");
   const std::optional<int32_t> eod = session.tokenizer->eod(), pad = session.tokenizer->pad();
   const int32_t end = named_token(session, "dataset.end_token", eod);
   // Without a dataset that says it, the start token is that of T5's released weights: the padding.
