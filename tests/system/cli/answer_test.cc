@@ -100,18 +100,22 @@ TEST_CASE("a run of an encoder with a decoder answers with the tokens of its dat
                 "dataset: {type: t5_seq2seq, path: x, split: '100,0,0', sentinels: 8, "
                 "decoder_seq_length: 16, start_token: <extra_id_7>}\n"
                 "train: {steps: 2, micro_batch_size: 2, global_batch_size: 2}\n"
-                "checkpoint: {interval: 2}\nrun: {dir: run, threads: 1}\n");
-  Outcome made = cli_in(scratch.path(), "r.yaml -q");
-  REQUIRE_MESSAGE(made.status == 0, made.err);
+                "checkpoint: {interval: 2}\nvalidation: {steps: 0}\nrun: {threads: 1}\n"
+                "optimizer: {type: adamw, lr: 1.0e-30}\n");  // two runs with the same weights
+  for (const char* words : {"run.dir=run", "run.dir=other 'dataset.start_token=<extra_id_0>'"}) {
+    Outcome made = cli_in(scratch.path(), std::string("r.yaml -q ") + words);
+    REQUIRE_MESSAGE(made.status == 0, made.err);
+  }
   auto answer = [&](const std::string& words) {
-    Outcome out = cli_in(scratch.path(), "generate --from run --prompt abc --seed 3 " + words);
+    Outcome out = cli_in(scratch.path(), "generate --prompt abc --seed 3 --from " + words);
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
   };
-  const std::string whole = answer("");
-  CHECK(whole == answer("--max-tokens 16"));
+  const std::string whole = answer("run");
+  CHECK(whole == answer("run --max-tokens 16"));
   CHECK_FALSE(whole.starts_with("abc"));
   CHECK(whole.size() <= 17 * 4);
   // The start token is the decoder's first input.
-  CHECK(whole != answer("'dataset.start_token=<extra_id_0>'"));
+  CHECK(whole != answer("other"));
+  CHECK(answer("other") == answer("other --max-tokens 16"));
 }
