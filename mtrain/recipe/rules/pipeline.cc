@@ -16,7 +16,7 @@ constexpr Rule kRules[] = {
      "dist.pp; dist.vp; model.layers"},
     {"mtp-apart-stages", "dist.pp",
      "(model.mtp.standalone ?? false) and dist.layout == '' and dist.pp > 1",
-     "chunks > 2 and model.layers % (chunks - 2) == 0",
+     "chunks > 2 and model.layers % max(1, chunks - 2) == 0",
      "{model.layers} blocks cannot be divided evenly among the stages before multi-token "
      "prediction, all but two of pp x vp = {chunks}",
      "with model.mtp.standalone, the last two stages are that of multi-token prediction and that "
