@@ -14,8 +14,9 @@
 
 namespace mtrain {
 
-/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], returned in float for any dtype of x. `computed`, f32 or
-/// bf16: the type of the product's operands and of its result; bf16 does not take x in fp16. `b`
+/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], for any dtype of x. `computed`: the type of the operands
+/// and results of this product and of those that give its gradients. f32; bf16, which does not take
+/// x in fp16; f64, whose logits and their gradients are f64, those of the others are in float. `b`
 /// may be undefined.
 MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor& b_E = {},
                             DType computed = DType::f32);
@@ -96,9 +97,13 @@ struct Routed {
   std::vector<int32_t> experts;
 };
 
-/// Selects experts. Ties go to the expert with the smaller number. Padding selects none, has the
-/// weight 0, and counts neither in the losses nor in the record. `record` may be null and must
-/// outlive the tape.
+/// The elements of a contiguous tensor in float or double, in double.
+MT_API std::vector<double> host_values(const Tensor& t);
+
+/// Selects experts. `logits` are f32 or f64; scores, and the gradients of logits until they are
+/// rounded to the type of the logits, are in double for both. Ties go to the expert with the
+/// smaller number. Padding selects none, has the weight 0, and counts neither in the losses nor in
+/// the record. `record` may be null and must outlive the tape.
 MT_API Routed route(const Tensor& logits_TE, const RouterRule& rule, const RouterBalance& balance,
                     RouterRecord* record);
 

@@ -120,18 +120,18 @@ ReplicaGroup RankMesh::dense_group() const {
           .outer = copies_ ? &copies_->comm() : nullptr};
 }
 
-// Groups the first and the last stage if both hold the tied embedding.
+// Groups the ranks that may hold a copy of the embedding matrix.
 void RankMesh::group_embedding_stages() {
   const Axis& pp = dense_["pp"];
-  if (!pipeline_.splits_embedding_and_head()) return;
-  auto first = static_cast<int>(pipeline_.map.rank(0)),
-       last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
-  bool is_end = pp.index() == first || pp.index() == last;
-  int place = pp.index() == first ? 0 : 1;
+  const std::vector<int64_t> holders = pipeline_.table_ranks();
+  if (holders.size() < 2) return;
+  const auto found = std::find(holders.begin(), holders.end(), int64_t{pp.index()});
+  const bool is_end = found != holders.end();
+  const int place = static_cast<int>(found - holders.begin());
   std::string name = pp.comm().name() + " ends";
   std::unique_ptr<Communicator> comm;
   if (auto* planned = dynamic_cast<const DryRunCommunicator*>(&pp.comm()))
-    comm = is_end ? planned->group(place, 2, name) : nullptr;
+    comm = is_end ? planned->group(place, static_cast<int>(holders.size()), name) : nullptr;
   else
     comm = pp.comm().split(is_end ? 0 : -1, place, name);
   if (!comm) return;

@@ -123,9 +123,11 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
   embedding_factor_ = c.block.embedding_factor(c.hidden_size, s.dtype());
-  const bool shares = c.tie_embeddings || c.mtp.layers > 0;
-  Parameter* shared =
-      shares ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
+  const StageRange& stage = context.stage;
+  const bool ahead = c.mtp.layers > 0, has_mtp = ahead && stage.has_mtp();
+  Parameter* shared = nullptr;
+  if ((c.tie_embeddings && (stage.first || stage.last)) || (ahead && (stage.first || has_mtp)))
+    shared = &shared_table(s / "embed", stage, vocab, c.embed(), c.std());
   Parameter* table = c.tie_embeddings ? shared : nullptr;
   if (table && c.block.head_bias) add_head_bias(s, context.stage, vocab);
   auto [begin, end] = context.stage.layers(c.layers);
@@ -135,11 +137,10 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
     return make(scope, i, rope);
   };
   for (int64_t i = begin; i < end; ++i) blocks_.push_back(make_block(s / "layers" / i, i));
-  if (!context.stage.last) return;
-  norm_.emplace(s / "norm", c.block.norm_options(c.eps()), c.embed());
-  head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std(),
-                c.block.head_bias, c.block.logits());
-  if (c.mtp.layers == 0) return;
+  if (ahead && stage.mtp_apart() ? has_mtp : stage.last)
+    norm_.emplace(s / "norm", c.block.norm_options(c.eps()), c.embed());
+  if (stage.last) build_head(vocab, table);
+  if (!has_mtp) return;
   mtp_.emplace(s,
                MultiTokenPrediction::Options{.settings = c.mtp,
                                              .embed = c.embed(),
@@ -151,6 +152,21 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
                *shared, [&](const Scope& scope) { return make_block(scope, c.layers - 1); });
 }
 
+void Decoder::build_head(const Dim& vocab, Parameter* table) {
+  const DecoderSettings& c = settings_;
+  const Scope& s = context_.scope;
+  MT_USER_CHECK(!table || !c.block.head_bias || !context_.stage.mtp_apart() ||
+                    table->stage == context_.stage.stage,
+                ErrorClass::config,
+                "model.head_bias with model.tie_embeddings, multi-token prediction in a stage "
+                "before the last one, and embedding and head on one rank",
+                "use a schedule with embedding and head on different ranks, or put multi-token "
+                "prediction (m) into the last stage");
+  head_.emplace(s / "head", vocab, c.embed(), context_.valid_vocab, table, c.std(),
+                c.block.head_bias, c.block.logits());
+  if (c.mtp.layers > 0) mtp_losses_.emplace(s.context(), c.mtp);
+}
+
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
   if (embed_) x_TD = (*embed_)(input.tokens_T);
   if (embed_ && embedding_factor_ != 1) x_TD = scale(x_TD, embedding_factor_);
@@ -159,27 +175,70 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
     return (*blocks_[static_cast<size_t>(i - first)])(x, input);
   };
   x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
-  return head_ ? losses((*norm_)(x_TD), input) : x_TD;
+  if (norm_) x_TD = (*norm_)(x_TD);
+  if (head_) return losses(x_TD, input);
+  return mtp_ ? streams(x_TD, input) : x_TD;
 }
 
+namespace {
+
+/// Further tokens are predicted only for their gradients.
+bool trains(const ModelInput& input, const Tensor& x) {
+  return input.targets_T.defined() && x.context().grad_enabled;
+}
+
+}  // namespace
+
+/// What a stage with multi-token prediction and without the head passes on.
+Tensor Decoder::streams(const Tensor& normed_TD, const ModelInput& input) const {
+  Tensor all = normed_TD;
+  if (!trains(input, normed_TD)) return all;
+  mtp_->each_stream(normed_TD, input,
+                    [&](size_t, const Tensor& one_TD) { all = join_rows(all, one_TD); });
+  return all;
+}
+
+/// `normed_TD`: of the next token, and with multi-token prediction in an earlier stage of all
+/// depths.
 Tensor Decoder::losses(const Tensor& normed_TD, const ModelInput& input) {
-  const bool trains = input.targets_T.defined() && normed_TD.context().grad_enabled;
-  if (!mtp_ || !trains) return (*head_)(normed_TD, input);
-  const std::vector<Tensor> further = mtp_->losses(normed_TD, input, *head_);
-  Tensor loss_T = (*head_)(normed_TD, input);
-  for (const Tensor& one_T : further) loss_T = attach_loss(loss_T, one_T, mtp_->factor());
+  if (!mtp_losses_ || !trains(input, normed_TD)) return (*head_)(normed_TD, input);
+  std::vector<Tensor> further;
+  auto add = [&](size_t k, const Tensor& one_TD) {
+    further.push_back((*mtp_losses_)(k, one_TD, input, *head_));
+  };
+  Tensor next_TD = normed_TD;
+  if (mtp_) {
+    mtp_->each_stream(normed_TD, input, add);
+  } else {
+    const int64_t depths = settings_.mtp.layers, rows = normed_TD.size(0) / (depths + 1);
+    for (int64_t k = 0; k < depths; ++k)
+      add(static_cast<size_t>(k), take_rows(normed_TD, (k + 1) * rows, rows));
+    next_TD = take_rows(normed_TD, 0, rows);
+  }
+  Tensor loss_T = (*head_)(next_TD, input);
+  for (const Tensor& one_T : further) loss_T = attach_loss(loss_T, one_T, mtp_losses_->factor());
   return loss_T;
 }
 
 std::vector<ComputedPart> Decoder::parts() const {
-  if (!mtp_) return {};
   std::vector<ComputedPart> out;
+  if (!mtp_ && mtp_losses_) {  // the blocks are in an earlier stage
+    out.push_back({"head"});
+    if (settings_.tie_embeddings) out.back().reads.emplace_back("embed");
+  }
+  if (!mtp_) return out;
   const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
   if (embed_) out.push_back({"embed"});
   // One op reads the tied table and the bias next to it, so that they have the same readers.
-  if (embed_ && settings_.tie_embeddings && own_head) out.back().reads.emplace_back("head");
+  if (embed_ && head_ && settings_.tie_embeddings && own_head)
+    out.back().reads.emplace_back("head");
   auto [begin, end] = context_.stage.layers(settings_.layers);
   for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
+  if (!head_) {
+    out.push_back({"norm"});
+    for (ComputedPart& part : mtp_->parts({"embed"})) out.push_back(std::move(part));
+    return out;
+  }
   std::vector<std::string> reads = {"embed", "norm"};
   if (own_head) reads.emplace_back("head");
   for (ComputedPart& part : mtp_->parts(reads)) out.push_back(std::move(part));
@@ -189,8 +248,8 @@ std::vector<ComputedPart> Decoder::parts() const {
 }
 
 std::vector<StepFigure> Decoder::end_step(bool /*updated*/) {
-  return MultiTokenPrediction::end_step(settings_.mtp, mtp_ ? &*mtp_ : nullptr,
-                                        context_.scope.parallel());
+  return MtpLosses::end_step(settings_.mtp, mtp_losses_ ? &*mtp_losses_ : nullptr,
+                             context_.scope.parallel());
 }
 
 double Decoder::attention_products(int64_t seq_length, int64_t block) const {

@@ -82,7 +82,9 @@ class MT_API Decoder : public Model {
   double mtp_products(double block) const;
 
  private:
+  void build_head(const Dim& vocab, Parameter* table);
   Tensor losses(const Tensor& normed_TD, const ModelInput& input);
+  Tensor streams(const Tensor& normed_TD, const ModelInput& input) const;
   DecoderSettings settings_;
   ModelContext context_;
   RopeTable rope_, local_rope_;  // of blocks without and with a window
@@ -92,6 +94,7 @@ class MT_API Decoder : public Model {
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
   std::optional<MultiTokenPrediction> mtp_;
+  std::optional<MtpLosses> mtp_losses_;
 };
 
 }  // namespace mtrain

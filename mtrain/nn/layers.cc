@@ -1,5 +1,7 @@
 #include "mtrain/nn/layers.h"
 
+#include <algorithm>
+
 #include "mtrain/nn/vocabulary.h"
 
 namespace mtrain {
@@ -79,18 +81,26 @@ Tensor Norm::operator()(const Tensor& x) const {
 Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                       float init_std) {
   if (!stage.first && !stage.last) return nullptr;
+  return &shared_table(scope, stage, std::move(rows), std::move(embed), init_std);
+}
+
+Parameter& shared_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
+                        float init_std) {
   Parameter* table = scope.find("weight");
   const Axis* embedding_group = active_axis(scope.parallel().embedding_group);
-  if (!embedding_group || stage.first == stage.last) {  // one rank has both
+  if (!embedding_group || stage.stages == 1) {  // one rank has all uses
     MT_CHECK(table != nullptr, scope.path(), ": a head is tied to a missing embedding");
-    return table;
+    return *table;
   }
-  if (!stage.first) {
+  if (!table) {
     table = &Embedding(scope, std::move(rows), std::move(embed), init_std).weight;
     table->is_primary = false;
   }
+  const bool again = std::any_of(table->partial.begin(), table->partial.end(),
+                                 [&](const PartialSum& p) { return p.axis == embedding_group; });
+  if (again) return *table;  // for an earlier stage of this rank
   table->partial.push_back({embedding_group, 0, table->numel()});
-  return table;
+  return *table;
 }
 
 namespace {

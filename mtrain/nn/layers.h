@@ -86,6 +86,10 @@ struct NormOptions {
 /// embedding is built.
 MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                              float init_std);
+/// The same for a stage that reads the matrix, whatever it is for: this rank's matrix, or a copy
+/// that it gets here. All ranks of ParallelContext::embedding_group must call it.
+MT_API Parameter& shared_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
+                               float init_std);
 
 /// The output head: returns the loss per token if the input has targets, otherwise logits, which
 /// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding matrix; null:

@@ -47,6 +47,12 @@ struct StageRange {
   bool first = true, last = true;  // first: has the embedding; last: has head and loss
   int64_t stage = 0, stages = 1;
   int64_t first_layer = 0, num_layers = -1;  // its blocks; -1: all blocks of the model
+  int64_t mtp_stage = -1;  // the stage with the blocks of multi-token prediction; -1: the last one
+  /// True if this stage has them.
+  bool has_mtp() const { return mtp_stage < 0 ? last : stage == mtp_stage; }
+  /// True if they are in another stage than the head, to which that stage passes the streams of all
+  /// depths while training: those of depths 0 (the next token), 1, …, one below the other.
+  bool mtp_apart() const { return mtp_stage >= 0 && mtp_stage + 1 < stages; }
   /// Indices [begin, end) of the blocks of this stage, for a model with `total` blocks.
   std::pair<int64_t, int64_t> layers(int64_t total) const {
     if (num_layers < 0) return {0, total};

@@ -63,8 +63,7 @@ void RouterSettings::bind_balance(Fields& f) {
       .renamed_from({"moe_router_bias_update_rate"});
   f("dtype", dtype, "data type of the product that gives the router's logits")
       .one_of({"bf16", "fp32", "fp64"})
-      .renamed_from({"moe_router_dtype"})
-      .needs("a router in fp64", {"fp64"});
+      .renamed_from({"moe_router_dtype"});
   f("jitter", jitter,
     "while training, multiply the router's input by random factors from 1 - jitter to 1 + jitter")
       .min(0)
@@ -279,7 +278,7 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
           .logit_bias = router.logit_bias,
           .sinkhorn = router.sinkhorn(),
           .jitter = static_cast<float>(router.jitter),
-          .router_dtype = router.dtype == "bf16" ? DType::bf16 : DType::f32,
+          .router_dtype = *dtype_from_name(router.dtype),
           .gather_tokens = dispatcher == "allgather"};
 }
 

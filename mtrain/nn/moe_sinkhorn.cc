@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "mtrain/autograd/expert_ops.h"
 #include "mtrain/nn/token_share.h"
 
 namespace mtrain {
@@ -14,14 +15,13 @@ constexpr int kMostTurns = 1000;  // ends where logits are such that d1 does not
 
 }  // namespace
 
-std::vector<double> sinkhorn(std::span<const float> logits, int64_t experts) {
+std::vector<double> sinkhorn(std::span<const double> logits, int64_t experts) {
   const auto width = static_cast<size_t>(experts), tokens = logits.size() / width;
   std::vector<double> p(logits.size()), d0(tokens), d1(width, 1), sums(width);
   for (size_t t = 0; t < tokens; ++t) {
     const auto row = logits.subspan(t * width, width);
-    const double top = static_cast<double>(*std::max_element(row.begin(), row.end()));
-    for (size_t e = 0; e < width; ++e)
-      p[t * width + e] = std::exp(static_cast<double>(row[e]) - top);
+    const double top = *std::max_element(row.begin(), row.end());
+    for (size_t e = 0; e < width; ++e) p[t * width + e] = std::exp(row[e] - top);
   }
   double change = 1;
   for (int turn = 0; turn < kMostTurns && change > kTolerance; ++turn) {
@@ -49,8 +49,8 @@ std::vector<double> sinkhorn_assignment(const Tensor& logits, std::span<const in
   ExecutionContext& ctx = logits.context();
   const int64_t rows = logits.size(0), experts = logits.size(1);
   const auto width = static_cast<size_t>(experts);
-  std::vector<float> values(static_cast<size_t>(logits.numel())), mine;
-  ctx.download(logits, values.data());
+  const std::vector<double> values = host_values(logits);
+  std::vector<double> mine;
   std::vector<int64_t> tokens, places;  // the rank's tokens without padding, and their rows
   const std::vector<int64_t> token_of = tokens_of_rows(ctx, rows);
   for (size_t t = 0; t < static_cast<size_t>(rows); ++t) {
@@ -61,12 +61,12 @@ std::vector<double> sinkhorn_assignment(const Tensor& logits, std::span<const in
                 values.begin() + static_cast<ptrdiff_t>((t + 1) * width));
   }
   const std::vector<int64_t> all = gather_micro_batch(ctx, parallel, tokens);
-  const std::vector<float> shared = gather_micro_batch(ctx, parallel, std::move(mine));
+  const std::vector<double> shared = gather_micro_batch(ctx, parallel, std::move(mine));
   // In the order of tokens, so that the sums have the same bits on every rank and in every layout.
   std::vector<size_t> order(all.size()), place_of(all.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a] < all[b]; });
-  std::vector<float> sorted;
+  std::vector<double> sorted;
   sorted.reserve(shared.size());
   for (size_t i : order)
     sorted.insert(sorted.end(), shared.begin() + static_cast<ptrdiff_t>(i * width),

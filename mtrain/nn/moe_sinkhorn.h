@@ -16,7 +16,7 @@ namespace mtrain {
 /// p[t,e] = d1[e] exp(logits[t,e]) d0[t], where d0 and d1 scale the rows to sums of 1/T and the
 /// columns to sums of 1/E, in turns until d1 changes by at most 1e-4 in the mean. `logits` [T,E].
 /// Logits are taken relative to the largest of their row.
-MT_API std::vector<double> sinkhorn(std::span<const float> logits, int64_t experts);
+MT_API std::vector<double> sinkhorn(std::span<const double> logits, int64_t experts);
 
 /// p of this rank's tokens, from the logits of all ranks that share the micro-batch. `padding` [T],
 /// not 0: the position does not take part, and its values are 0; empty: none. Collective over tp

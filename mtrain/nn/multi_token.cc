@@ -17,8 +17,9 @@ void MtpSettings::bind(Fields& f) {
     "coefficient of the multi-token prediction loss, the mean over the additional tokens")
       .exclusive_min(0)
       .renamed_from({"mtp_loss_scaling_factor"});
-  f("standalone", standalone, "place multi-token prediction in a separate pipeline stage")
-      .needs("multi-token prediction in a pipeline stage of its own")
+  f("standalone", standalone,
+    "place multi-token prediction in a pipeline stage of its own, before that of head and loss; "
+    "with dist.layout, the letters m say it")
       .resume(safe)
       .renamed_from({"mtp_standalone"});
 }
@@ -39,13 +40,8 @@ MultiTokenPrediction::MultiTokenPrediction(const Scope& model, const Options& op
                        .hnorm = Norm(s / "hnorm", options.norm, options.embed),
                        .eh_proj = Linear(s / "eh_proj", options.embed, pair, {options.init_std}),
                        .block = make(s / "block"),
-                       .norm = Norm(s / "norm", options.norm, options.embed),
-                       .sum = model.context().zeros({1}, DType::f32)});
+                       .norm = Norm(s / "norm", options.norm, options.embed)});
   }
-}
-
-float MultiTokenPrediction::factor() const {
-  return static_cast<float>(options_.settings.loss_coeff / static_cast<double>(depths_.size()));
 }
 
 /// h_k = norm(block(W [enorm(embedding); hnorm(h_{k-1})])), eq. 21 and 22 in the order of the
@@ -61,25 +57,48 @@ Tensor MultiTokenPrediction::step(const Depth& depth, const Tensor& stream_TD,
   return depth.norm(run_blocks(plan_, 0, 1, block, x_TD));
 }
 
-std::vector<Tensor> MultiTokenPrediction::losses(const Tensor& normed_TD, const ModelInput& input,
-                                                 const LmHead& head) {
+void MultiTokenPrediction::each_stream(
+    const Tensor& normed_TD, const ModelInput& input,
+    const std::function<void(size_t, const Tensor&)>& use) const {
   MT_CHECK(input.ahead.size() >= depths_.size(), "tokens of ", input.ahead.size(), " depths for ",
            depths_.size());
-  std::vector<Tensor> out;
   Tensor stream_TD = normed_TD;
   for (size_t k = 0; k < depths_.size(); ++k) {
-    const TokensAhead& ahead = input.ahead[k];
-    stream_TD = step(depths_[k], stream_TD, ahead.tokens_T, input);
-    ModelInput own = input;
-    own.targets_T = ahead.targets_T;
-    own.loss_weight = input.loss_weight * factor();
-    out.push_back(head(stream_TD, own));
-    record(depths_[k], out.back(), ahead.num_targets);
+    stream_TD = step(depths_[k], stream_TD, input.ahead[k].tokens_T, input);
+    use(k, stream_TD);
   }
+}
+
+std::vector<ComputedPart> MultiTokenPrediction::parts(const std::vector<std::string>& reads) const {
+  std::vector<ComputedPart> out;
+  for (size_t k = 0; k < depths_.size(); ++k)
+    out.push_back({.scope = cat("mtp.", k), .reads = reads, .auxiliary = true});
   return out;
 }
 
-void MultiTokenPrediction::record(Depth& depth, const Tensor& loss_T, int64_t num_targets) const {
+MtpLosses::MtpLosses(ExecutionContext& ctx, const MtpSettings& settings) : settings_(settings) {
+  for (int64_t k = 0; k < settings.layers; ++k)
+    depths_.push_back({.sum = ctx.zeros({1}, DType::f32)});
+}
+
+float MtpLosses::factor() const {
+  return static_cast<float>(settings_.loss_coeff / static_cast<double>(depths_.size()));
+}
+
+Tensor MtpLosses::operator()(size_t k, const Tensor& stream_TD, const ModelInput& input,
+                             const LmHead& head) {
+  MT_CHECK(k < depths_.size() && k < input.ahead.size(), "tokens of ", input.ahead.size(),
+           " depths for ", depths_.size());
+  const TokensAhead& ahead = input.ahead[k];
+  ModelInput own = input;
+  own.targets_T = ahead.targets_T;
+  own.loss_weight = input.loss_weight * factor();
+  Tensor loss_T = head(stream_TD, own);
+  record(depths_[k], loss_T, ahead.num_targets);
+  return loss_T;
+}
+
+void MtpLosses::record(Depth& depth, const Tensor& loss_T, int64_t num_targets) const {
   ExecutionContext& ctx = loss_T.context();
   ctx.kernels().column_sum(ctx.stream(), {.x = loss_T.raw(),
                                           .out = depth.sum.data<float>(),
@@ -91,16 +110,8 @@ void MultiTokenPrediction::record(Depth& depth, const Tensor& loss_T, int64_t nu
   depth.num_targets += num_targets;
 }
 
-std::vector<ComputedPart> MultiTokenPrediction::parts(const std::vector<std::string>& reads) const {
-  std::vector<ComputedPart> out;
-  for (size_t k = 0; k < depths_.size(); ++k)
-    out.push_back({.scope = cat("mtp.", k), .reads = reads, .auxiliary = true});
-  return out;
-}
-
-std::vector<StepFigure> MultiTokenPrediction::end_step(const MtpSettings& settings,
-                                                       MultiTokenPrediction* module,
-                                                       const ParallelContext& parallel) {
+std::vector<StepFigure> MtpLosses::end_step(const MtpSettings& settings, MtpLosses* module,
+                                            const ParallelContext& parallel) {
   const auto count = static_cast<size_t>(settings.layers);
   std::vector<double> sums(2 * count);  // of the losses, then of the targets
   for (size_t k = 0; module && k < count; ++k) {

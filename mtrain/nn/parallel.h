@@ -56,8 +56,9 @@ struct MT_API ParallelContext {
   /// (autograd/result_placement.h).
   bool tracks_placements = false;
 
-  /// The ranks of the first and the last stage of this pipeline if they differ: both hold a copy of
-  /// a tied embedding matrix. Null: one rank.
+  /// The ranks of this pipeline that hold a copy of the embedding matrix: those of the first stage,
+  /// of the last one, whose head may be tied, and of one with multi-token prediction. Null: one
+  /// rank.
   const Axis* embedding_group = nullptr;
 
   /// The placement of the residual stream on tp.

@@ -174,6 +174,7 @@ void Interpreter::execute(const Program& program, Step& step) {
       step.result.micro_batches.resize(
           std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
   size_t at = 0;
+  link_.set_training(step.training);
   const StepsOfProgram steps(*this, program);
   try {
     while (at < program.size()) at += perform(program, at, step);
@@ -333,7 +334,8 @@ void Interpreter::forward(const Action& action, Step& step) {
     else
       step.result.micro_batches[micro] = sum(out);
   } else {
-    residual_shape_ = out.shape();
+    residual_shape_ =
+        link_.stream_of({ActionKind::send_forward, action.stage, action.micro}, out.shape());
     residual_dtype_ = out.dtype();
     link_.put({ActionKind::send_forward, action.stage, action.micro}, out);
   }

@@ -110,8 +110,8 @@ class MT_API Interpreter {
   /// Micro-batches have a different size from now on: each stage sends the shape of its output
   /// again. Every rank of the pipeline must call it.
   void forget_shapes() { link_.forget_shapes(); }
-  /// The shape and dtype of a stage's output; empty before its first forward. A dry run of the next
-  /// stage passes them to expect().
+  /// The shape and dtype of a stage's output, of one stream if it passes on several; empty before
+  /// its first forward. A dry run of the next stage passes them to expect().
   const Shape& residual_shape() const { return residual_shape_; }
   DType residual_dtype() const { return residual_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }

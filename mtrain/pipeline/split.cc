@@ -21,7 +21,32 @@ std::string letters(const SplitRequest& r, const StageMap& map, int64_t s, int64
   return out;
 }
 
+/// True if the last two stages are those of multi-token prediction and of head and loss alone.
+bool apart(const SplitRequest& r) { return r.mtp_standalone && r.mtp_layers > 0; }
+
+std::vector<std::string> even_before_mtp(const SplitRequest& r, const StageMap& map) {
+  const int64_t stages = map.stages() - 2;
+  wanted(!r.account_for_embedding && !r.account_for_loss,
+         "model.mtp.standalone with account_for_embedding or account_for_loss",
+         "set dist.layout, such as Et*3|(tt|)*29,m|L");
+  wanted(stages > 0,
+         cat("model.mtp.standalone leaves no stage for the blocks: of ", map.stages(),
+             " stages, one has multi-token prediction and one head and loss"),
+         "raise dist.pp or dist.vp");
+  wanted(r.layers % stages == 0,
+         cat(counted(r.layers, "block"), " cannot be divided evenly among ", stages,
+             " stages, those before multi-token prediction"),
+         "change model.layers, dist.pp or dist.vp, or set dist.layout");
+  std::vector<std::string> out;
+  for (int64_t s = 0; s < stages; ++s)
+    out.push_back((s == 0 ? "E" : "") + std::string(static_cast<size_t>(r.layers / stages), 't'));
+  out.emplace_back(static_cast<size_t>(r.mtp_layers), 'm');
+  out.emplace_back("L");
+  return out;
+}
+
 std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
+  if (apart(r)) return even_before_mtp(r, map);
   int64_t all = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
   wanted(all % map.stages() == 0,
          cat(counted(all, "block"), all == r.layers ? "" : " (including the embedding or the loss)",
@@ -49,6 +74,8 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
          "choose one of the two ways");
   wanted(r.first_stage_layers >= 0 && r.last_stage_layers >= 0,
          "a stage cannot hold fewer than 0 blocks", hint);
+  wanted(!apart(r), "model.mtp.standalone with first_stage_layers or last_stage_layers",
+         "set dist.layout, such as Et*3|(tt|)*29,m|L");
   int64_t given = (r.first_stage_layers > 0 ? 1 : 0) + (r.last_stage_layers > 0 ? 1 : 0);
   int64_t stages = map.ranks() - given, per_rank = map.stages() / map.ranks();
   wanted(stages >= 0 && r.first_stage_layers <= r.layers &&
@@ -92,6 +119,11 @@ std::vector<std::string> by_layout(const SplitRequest& r, const StageMap& map) {
          cat(where, "it has ", layout.count('m'), " blocks of multi-token prediction, the model ",
              r.mtp_layers),
          "");
+  wanted(!apart(r) || layout.stages.back().find('m') == std::string::npos,
+         cat(where,
+             "multi-token prediction (m) is in the stage of head and loss, and "
+             "model.mtp.standalone is true"),
+         "an example of a layout: Et*3|(tt|)*29,m|L");
   return std::move(layout.stages);
 }
 

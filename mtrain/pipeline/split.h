@@ -13,7 +13,9 @@ namespace mtrain {
 struct SplitRequest {
   int64_t layers = 0;
   int64_t mtp_layers = 0;  // blocks of multi-token prediction; without a layout they are in the
-                           // stage of head and loss
+                           // stage of head and loss, or with `mtp_standalone` in one of their own
+                           // before a stage with only head and loss
+  bool mtp_standalone = false;
   int64_t first_stage_layers = 0,
           last_stage_layers =
               0;  // blocks of the first and the last rank; 0: the same as other ranks

@@ -28,6 +28,12 @@ Action receive_of(const Action& send) {
   return {forward ? ActionKind::recv_forward : ActionKind::recv_backward, stage, send.micro};
 }
 
+Shape with_rows(const Shape& shape, int64_t rows) {
+  std::vector<int64_t> sizes(shape.begin(), shape.end());
+  sizes[0] = rows;
+  return Shape(std::span<const int64_t>(sizes));
+}
+
 }  // namespace
 
 StageLink::StageLink(ExecutionContext& ctx, StageMap map, Communicator* ranks, Options options)
@@ -36,11 +42,20 @@ StageLink::StageLink(ExecutionContext& ctx, StageMap map, Communicator* ranks, O
            " ranks for a pipeline of ", map_.ranks());
 }
 
+int64_t StageLink::streams_into(int64_t stage) const {
+  return training_ && !options_.streams.empty() ? options_.streams[static_cast<size_t>(stage)] : 1;
+}
+
+Shape StageLink::stream_of(const Action& send, const Shape& sent) const {
+  const int64_t streams = streams_into(send.stage + 1);
+  return streams == 1 ? sent : with_rows(sent, sent[0] / streams);
+}
+
 void StageLink::put(const Action& what, const Tensor& tensor) {
   MT_CHECK(tensor.contiguous(), to_text(what), " of ", tensor.shape());
   Action other = receive_of(what);
   if (what.what == ActionKind::send_forward && !communicates())
-    expected_ = {tensor.shape(), tensor.dtype()};
+    expected_ = {stream_of(what, tensor.shape()), tensor.dtype()};
   if (what.what == ActionKind::send_forward && rank_of(what.stage) != rank_of(other.stage))
     sent_x_[{what.stage, what.micro}] = {tensor.shape(), tensor.dtype()};
   if (rank_of(what.stage) == rank_of(other.stage))
@@ -98,7 +113,7 @@ void StageLink::dry_run_send(const Action& action, Tensor tensor) {
 bool StageLink::sends_header(const Action& action, const TensorSpec& spec) {
   if (action.what == ActionKind::send_backward) return false;
   if (options_.variable_shapes) return true;
-  auto [known, first] = sent_specs_.try_emplace(action.stage, spec);
+  auto [known, first] = sent_specs_.try_emplace({action.stage, training_}, spec);
   MT_USER_CHECK(known->second.shape == spec.shape && known->second.dtype == spec.dtype,
                 ErrorClass::config,
                 cat("stage ", action.stage, " sends shape ", spec.shape, " for micro-batch ",
@@ -118,16 +133,19 @@ StageLink::TensorSpec StageLink::spec_of(const Action& action, int from, int tag
   if (!communicates()) {
     MT_CHECK(expected_.shape.rank() > 0,
              "a dry run of a stage after the first needs the shape of its input: call expect()");
-    return expected_;
+    const int64_t streams = streams_into(action.stage);
+    return {
+        streams == 1 ? expected_.shape : with_rows(expected_.shape, expected_.shape[0] * streams),
+        expected_.dtype};
   }
-  if (auto known = received_specs_.find(action.stage); known != received_specs_.end())
+  if (auto known = received_specs_.find({action.stage, training_}); known != received_specs_.end())
     return known->second;
   std::vector<int64_t> header(static_cast<size_t>(kHeader));
   ranks_->recv(header, from, tag);
   TensorSpec spec{
       Shape(std::span<const int64_t>(header).subspan(2, static_cast<size_t>(header[1]))),
       static_cast<DType>(header[0])};
-  if (!options_.variable_shapes) received_specs_[action.stage] = spec;
+  if (!options_.variable_shapes) received_specs_[{action.stage, training_}] = spec;
   return spec;
 }
 

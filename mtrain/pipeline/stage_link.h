@@ -22,6 +22,9 @@ class MT_API StageLink {
     /// A receive blocks the program until its data has arrived (TransferMode::rendezvous in
     /// simulate()).
     bool blocking = false;
+    /// By stage: while training, its input has the rows of this number of streams, one stream below
+    /// the other. Empty: one for each stage.
+    std::vector<int64_t> streams = {};
     /// With `blocking`: consecutive transfers in the program are all started before one is awaited.
     bool batched = false;
   };
@@ -32,9 +35,13 @@ class MT_API StageLink {
 
   const StageMap& map() const { return map_; }
   Communicator* ranks() const { return ranks_; }
-  /// For dry runs: the shape and dtype of tensors between stages, for a rank that does not hold the
-  /// first stage.
+  /// For dry runs: the shape and dtype of one stream between stages, for a rank that does not hold
+  /// the first stage.
   void expect(const Shape& shape, DType dtype) { expected_ = {shape, dtype}; }
+  /// Whether the next program trains, which Options::streams refers to.
+  void set_training(bool training) { training_ = training; }
+  /// The shape of one stream of what this stage sends forward.
+  Shape stream_of(const Action& send, const Shape& sent) const;
 
   /// Stores what a stage has computed for its neighbour: `what` is SendX or SendG. If the neighbour
   /// is on this rank, its take() returns the tensor; otherwise transfer() sends it.
@@ -77,6 +84,7 @@ class MT_API StageLink {
   void receive(const Action& action);
   void dry_run_send(const Action& action, Tensor tensor);
   TensorSpec spec_of(const Action& action, int from, int tag);
+  int64_t streams_into(int64_t stage) const;
   bool sends_header(const Action& action, const TensorSpec& spec);
 
   ExecutionContext& ctx_;
@@ -84,13 +92,15 @@ class MT_API StageLink {
   Communicator* ranks_;
   Options options_;
   TensorSpec expected_;
+  bool training_ = true;
   std::map<TransferKey, Incoming> inbox_;
   std::map<TransferKey, Tensor> outbox_;
   std::map<std::pair<int16_t, int32_t>, TensorSpec>
       sent_x_;  // by stage and micro-batch: what was sent, which is also the shape and dtype of the
                 // gradient to receive
-  std::map<int16_t, TensorSpec> sent_specs_,
-      received_specs_;  // by stage: the shape and dtype in the header that was sent or received
+  std::map<std::pair<int16_t, bool>, TensorSpec>
+      sent_specs_,      // by stage, and training or not: the shape and dtype in the header that was
+      received_specs_;  // sent or received
   std::vector<Outgoing> sends_;
   std::vector<TransferKey>
       batch_;  // receives that were started and not awaited yet (Options::batched)

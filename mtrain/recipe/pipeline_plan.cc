@@ -99,14 +99,19 @@ StepTraffic traffic_of(const Recipe& recipe) {
   return out;
 }
 
+/// False for a model without this setting.
+bool flag(const Recipe& recipe, const char* path) {
+  const Node* node = recipe.config.root().find(path);
+  return node && node->kind() == NodeKind::boolean && node->as_bool();
+}
+
 /// The parts that the core's decoders have; the parts of a built model replace them (Session).
 StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stage) {
   auto number = [&](const char* path, int64_t missing) {
     const Node* node = recipe.config.root().find(path);
     return node && node->kind() == NodeKind::integer ? node->as_int() : missing;
   };
-  const Node* tie = recipe.config.root().find("model.tie_embeddings");
-  const bool tied = tie && tie->kind() == NodeKind::boolean && tie->as_bool();
+  const bool tied = flag(recipe, "model.tie_embeddings");
   const DistSection& d = recipe.settings.dist;
   const bool experts = recipe.config.fact(Fact::experts).value_or(0) > 0 && d.ep * d.etp > 1;
   const int64_t dense = number("model.moe.first_dense_layers", 0),
@@ -118,22 +123,37 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   if (range.embedding) parts.push_back({.name = "embed"});
   const bool own_table =
       range.head && !range.embedding && tied && plan.splits_embedding_and_head() && count > 0;
-  if (own_table) parts.push_back({.name = "table", .computes = false});
+  const bool apart = range.num_mtp_layers > 0 && !range.head,
+             copied = apart && plan.map.rank(stage) != plan.map.rank(0);
+  if (own_table || copied) parts.push_back({.name = "table", .computes = false});
   auto has_exchanges = [&](int64_t block) {
     return experts && block >= dense && (block - dense + 1) % freq == 0;
   };
   for (int64_t i = first; i < first + count; ++i)
     parts.push_back({.name = std::to_string(i), .block = true, .exchanges = has_exchanges(i)});
-  const int64_t depths = range.head ? recipe.config.fact(Fact::mtp_layers).value_or(0) : 0;
-  for (int64_t k = 0; k < depths; ++k)
+  if (apart) parts.push_back({.name = "norm"});
+  for (int64_t k = 0; k < range.num_mtp_layers; ++k) {
     parts.push_back({.name = cat("mtp.", k),
                      .block = true,
                      .exchanges = has_exchanges(plan.layers - 1),
                      .auxiliary = true});
+    if (apart) parts.back().also_reads = {PartId{static_cast<int16_t>(copied ? stage : 0), 0}};
+  }
   if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
   if (range.head && tied && (own_table || !plan.splits_embedding_and_head()))
     parts.back().also_reads = {PartId{static_cast<int16_t>(own_table ? stage : 0), 0}};
   return parts;
+}
+
+/// What stages share, and what they pass on: a stage of multi-token prediction before the last one
+/// the streams of all depths.
+void share_stages(const Recipe& recipe, PipelinePlan& plan, int64_t depths) {
+  plan.tied_head = flag(recipe, "model.tie_embeddings");
+  const int64_t ahead = plan.mtp_stage(), stages = plan.map.stages();
+  if (ahead < 0 || ahead + 1 == stages) return;
+  plan.transfers.streams.assign(static_cast<size_t>(stages), 1);
+  for (int64_t s = ahead + 1; s < stages; ++s)
+    plan.transfers.streams[static_cast<size_t>(s)] = 1 + depths;
 }
 
 InnerStepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
@@ -187,6 +207,26 @@ PipelinePlan PipelinePlan::with_micro_batches(int64_t number) const {
   PipelinePlan out = *this;
   out.plan.micro_batches = number;
   out.schedule = out.make();
+  return out;
+}
+
+int64_t PipelinePlan::mtp_stage() const {
+  for (size_t s = 0; s < parts.size(); ++s)
+    if (parts[s].num_mtp_layers > 0) return static_cast<int64_t>(s);
+  return -1;
+}
+
+std::vector<int64_t> PipelinePlan::table_ranks() const {
+  std::vector<int64_t> out;
+  auto add = [&](int64_t stage) {
+    const int64_t rank = map.rank(stage);
+    if (std::find(out.begin(), out.end(), rank) == out.end()) out.push_back(rank);
+  };
+  const int64_t last = map.stages() - 1, ahead = mtp_stage();
+  const bool apart = ahead >= 0 && ahead < last;
+  add(0);
+  if (apart) add(ahead);
+  if (!apart || tied_head) add(last);
   return out;
 }
 
@@ -302,6 +342,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   }
   SplitRequest request{.layers = plan.layers,
                        .mtp_layers = recipe.config.fact(Fact::mtp_layers).value_or(0),
+                       .mtp_standalone = flag(recipe, "model.mtp.standalone"),
                        .first_stage_layers = d.first_stage_layers,
                        .last_stage_layers = d.last_stage_layers,
                        .account_for_embedding = d.account_for_embedding,
@@ -315,6 +356,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                    .num_mtp_layers = request.mtp_layers,
                    .embedding = true,
                    .head = true}};
+  share_stages(recipe, plan, request.mtp_layers);
   plan.steps = step_rules(recipe, plan);
   if (d.schedule_file.empty() || d.pp == 1) {  // generated schedules are valid
     const BatchSchedule batches = s.batches();

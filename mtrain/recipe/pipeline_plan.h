@@ -45,12 +45,19 @@ struct MT_API PipelinePlan {
   InnerStepRules steps;      // what happens inside actions, from the recipe's sizes
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
+  bool tied_head = false;            // the head reads the embedding matrix
   bool adds_weight_actions = false;  // add W directly after B if the schedule has no W
   bool defer_head_wgrad =
       false;  // the gradient of the output head's matrix is deferred to the R of its stage
   int64_t deferred_head_limit = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
+  /// The stage with the blocks of multi-token prediction; -1: none.
+  int64_t mtp_stage() const;
+  /// The ranks that hold the embedding matrix if several stages read it, in the order of stages:
+  /// those of the first stage, of blocks of multi-token prediction in a stage before the last one,
+  /// and of the last stage, except where these blocks are apart and the head has its own matrix.
+  std::vector<int64_t> table_ranks() const;
   /// True if embedding and head are on different ranks.
   bool splits_embedding_and_head() const { return map.rank(0) != map.rank(map.stages() - 1); }
   /// The lists of inner steps of a rank's program, as text.

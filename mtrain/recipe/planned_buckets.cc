@@ -59,8 +59,9 @@ class Planner {
   /// A copy of a tied table on another rank has a bucket of its own, because its gradients are
   /// summed with those of the other copy first.
   bool is_tied_copy(PartId id) const {
-    const StageParts& last = stages_.back();
-    const bool copied = !last.empty() && !last.front().computes;
+    const bool copied = std::any_of(stages_.begin(), stages_.end(), [](const StageParts& parts) {
+      return !parts.empty() && !parts.front().computes;
+    });
     return copied && id.index == 0 && (id.stage == 0 || !part(id).computes);
   }
   const ModelPart& part(PartId id) const {

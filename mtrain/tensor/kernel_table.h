@@ -17,31 +17,12 @@
 #include "mtrain/kernel/quant_layout.h"
 #include "mtrain/kernel/unary.h"
 #include "mtrain/tensor/activation_kernels.h"
+#include "mtrain/tensor/product_kernels.h"
 #include "mtrain/tensor/projection_kernels.h"
 
 namespace mtrain {
 
 class Stream;
-
-/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X as
-/// stored or its transpose; ld* are the row strides as stored and stride_* the distances between
-/// matrices of the batch, in elements. A and B share `dtype`; sums are in float.
-struct GemmArgs {
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* c = nullptr;
-  const void* bias = nullptr;  // [N] in `bias_dtype`, added to every row; may be null
-  const void* addend =
-      nullptr;  // strides as C; may be null. REQUIRES: batch 1, beta 0, no overlap with C
-  bool transpose_a = false, transpose_b = false;
-  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
-  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
-  float alpha = 1, beta = 0;
-  DType dtype = DType::f32, c_dtype = DType::f32, bias_dtype = DType::f32;
-  // Factors of A and B: one float each on the device, multiplied into alpha. Null: 1.
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
-};
 
 /// y = (w + offset) * x * rstd, rstd = 1/sqrt(mean(x²) + eps), per row of x [rows, cols]; w [cols]
 /// (Zhang & Sennrich 2019, arXiv:1910.07467). The sum w + offset is in float.
@@ -473,6 +454,7 @@ struct AdamWArgs {
   X(amax, AmaxArgs)                                     \
   X(quantize, QuantizeArgs)                             \
   X(hadamard, HadamardArgs)                             \
+  X(double_gemm, DoubleGemmArgs)                        \
   X(squared_norm, SquaredNormArgs)                      \
   X(adamw, AdamWArgs)
 

@@ -173,6 +173,12 @@ CountedWork count(const QuantizeArgs& a) {
   return out;
 }
 CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
+CountedWork count(const DoubleGemmArgs& a) {
+  const double c = bytes(product(a.m, a.n), a.c_dtype) * (a.accumulate ? 2 : 1);
+  return {{2 * product(a.m, a.n, a.k),
+           bytes(product(a.m, a.k), a.a_dtype) + bytes(product(a.n, a.k), a.b_dtype) + c},
+          cat(a.m, "x", a.n, "x", a.k, " fp64 of ", name(a.a_dtype), " ", name(a.b_dtype))};
+}
 CountedWork count(const SquaredNormArgs& a) { return elements(a.count, 1, 2, DType::f32); }
 CountedWork count(const AdamWArgs& a) {
   CountedWork out = elements(

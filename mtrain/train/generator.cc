@@ -7,6 +7,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
+#include "mtrain/data/prepared_data.h"
 #include "mtrain/train/model_input.h"
 
 namespace mtrain {
@@ -36,25 +37,70 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[kept - 1];
 }
 
-void require_next_token_model(const Recipe& recipe, PluginHost& plugins) {
-  const std::string& type = recipe.settings.model.type;
-  const std::string& learned = plugins.load(Model::kKind, type).schema.objective;
-  MT_USER_CHECK(learned.empty() || learned == Dataset::kNextToken, ErrorClass::config,
-                cat("model.type=", type, " was trained on the ", learned,
-                    ", not on the next token, so it cannot continue a text"),
-                "use a model that predicts the next token, such as gpt2, llama or moe");
+namespace {
+
+std::string objective_of(const Recipe& recipe, PluginHost& plugins) {
+  return plugins.load(Model::kKind, recipe.settings.model.type).schema.objective;
+}
+
+/// A token that the dataset of t5_seq2seq names; the default for other datasets and an empty name.
+int32_t named_token(const Session& session, const char* setting, std::optional<int32_t> otherwise) {
+  const Node* name = session.recipe.config.root().find(setting);
+  if (name && name->is(NodeKind::string) && !name->as_text().empty())
+    return special_token_id(*session.tokenizer, name->as_text(), setting);
+  MT_USER_CHECK(otherwise, ErrorClass::config,
+                cat("the tokenizer ", session.tokenizer->name(),
+                    " has no token for the end of a text, which encoder and decoder need"),
+                "use another tokenizer");
+  return *otherwise;
+}
+
+}  // namespace
+
+void require_generating_model(const Recipe& recipe, PluginHost& plugins) {
+  const std::string learned = objective_of(recipe, plugins);
+  MT_USER_CHECK(
+      learned.empty() || learned == Dataset::kNextToken || learned == Dataset::kSequenceToSequence,
+      ErrorClass::config,
+      cat("model.type=", recipe.settings.model.type, " was trained on the ", learned,
+          ", not on the next token, so it cannot continue a text"),
+      "use a model that predicts the next token, such as gpt2, llama or moe");
+}
+
+Generator::Generator(Session& session) : session_(session) {
+  const Recipe& recipe = session.recipe;
+  if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
+  const Node* length = recipe.config.root().find("model.decoder_seq_length");
+  MT_USER_CHECK(length && length->is(NodeKind::integer), ErrorClass::plugin,
+                cat("model.type=", recipe.settings.model.type, " was trained on the ",
+                    Dataset::kSequenceToSequence, ", and has no setting decoder_seq_length"),
+                "a model with an encoder and a decoder has the decoder's positions as this setting "
+                "(docs/adding-a-model.md)");
+  const std::optional<int32_t> eod = session.tokenizer->eod(), pad = session.tokenizer->pad();
+  const int32_t end = named_token(session, "dataset.end_token", eod);
+  // Without a dataset that says it, the start token is that of T5's released weights: the padding.
+  const bool trained = recipe.settings.dataset.type == "t5_seq2seq";
+  answer_ = {
+      .encoder = static_cast<size_t>(recipe.settings.model.seq_length - length->as_int()),
+      .decoder = static_cast<size_t>(length->as_int()),
+      .start = named_token(session, "dataset.start_token", trained ? end : pad.value_or(end)),
+      .end = end};
 }
 
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
-  ExecutionContext& ctx = *session_.ctx;
-  GradMode off(ctx, false);
-  bool before = std::exchange(ctx.training, false);
   auto count = static_cast<int32_t>(tokens.size());
   MicroBatch batch;
   batch.tokens.assign(tokens.begin(), tokens.end());
   batch.positions.resize(tokens.size());
   std::iota(batch.positions.begin(), batch.positions.end(), 0);
   batch.cu_seqlens = {0, count};
+  return logits_of(batch);
+}
+
+std::vector<float> Generator::logits_of(const MicroBatch& batch) {
+  ExecutionContext& ctx = *session_.ctx;
+  GradMode off(ctx, false);
+  bool before = std::exchange(ctx.training, false);
   Model& model = *session_.model;
   Tensor out = call_plugin(model, "forward()",
                            [&] { return model.forward(to_device(ctx, batch, false), {}); });
@@ -64,42 +110,105 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   std::vector<float> all(static_cast<size_t>(floats.numel())), valid;
   ctx.download(floats, all.data());
   auto stride = static_cast<size_t>(out.size(1)), width = static_cast<size_t>(session_.valid_vocab);
-  for (size_t row = 0; row < tokens.size(); ++row)
+  for (size_t row = 0; row < static_cast<size_t>(out.size(0)); ++row)
     valid.insert(valid.end(), all.begin() + static_cast<ptrdiff_t>(row * stride),
                  all.begin() + static_cast<ptrdiff_t>(row * stride + width));
   return valid;
 }
 
-std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
-                                         const SamplingOptions& options,
-                                         const std::function<void(int32_t)>& on_token) {
-  auto eod = session_.tokenizer->eod();
-  auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length),
-       width = static_cast<size_t>(session_.valid_vocab);
+/// The sample as the dataset t5_seq2seq makes it: the encoder's unused positions are a sequence of
+/// their own, and hold the end token as those of the decoder do.
+std::vector<float> Generator::answer_logits(std::span<const int32_t> prompt,
+                                            std::span<const int32_t> answer) {
+  const auto [encoder, decoder, start, end] = *answer_;
+  MicroBatch batch;
+  batch.tokens.assign(encoder + decoder, end);
+  std::copy(prompt.begin(), prompt.end(), batch.tokens.begin());
+  batch.tokens[encoder] = start;
+  std::copy(answer.begin(), answer.end(),
+            batch.tokens.begin() + static_cast<ptrdiff_t>(encoder) + 1);
+  batch.cu_seqlens = {0, static_cast<int32_t>(prompt.size())};
+  for (size_t bound : {encoder, encoder + decoder})
+    if (static_cast<size_t>(batch.cu_seqlens.back()) < bound)
+      batch.cu_seqlens.push_back(static_cast<int32_t>(bound));
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
+    for (int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t)
+      batch.positions.push_back(t - batch.cu_seqlens[s]);
+  return logits_of(batch);
+}
+
+std::vector<int32_t> Generator::answer(std::vector<int32_t> prompt, const SamplingOptions& options,
+                                       const std::function<void(int32_t)>& on_token) {
+  const auto [encoder, decoder, start, end] = *answer_;
+  if (prompt.empty() || prompt.back() != end) prompt.push_back(end);
+  if (prompt.size() > encoder) {
+    log_warn("the prompt has ", prompt.size(), " tokens with its end token, and only its first ",
+             encoder - 1, " and the end token are read: model.seq_length has ", encoder,
+             " positions of the encoder");
+    prompt.resize(encoder);
+    prompt.back() = end;
+  }
+  std::vector<int32_t> made;
+  std::vector<float> all;
+  auto logits_at = [&](size_t count) {
+    all = answer_logits(prompt, made);
+    const auto width = static_cast<size_t>(session_.valid_vocab);
+    return std::span<const float>(all).subspan(count * width, width);
+  };
+  return generate(logits_at, std::min(options.max_tokens, static_cast<int64_t>(decoder)), end,
+                  options, [&](int32_t id) {
+                    made.push_back(id);
+                    if (on_token) on_token(id);
+                  });
+}
+
+/// `logits_at(n)`: those of the token after n generated ones, in the last row up to that token.
+std::vector<int32_t> Generator::generate(
+    const std::function<std::span<const float>(size_t)>& logits_at, int64_t most,
+    std::optional<int32_t> end, const SamplingOptions& options,
+    const std::function<void(int32_t)>& on_token) {
+  const auto width = static_cast<size_t>(session_.valid_vocab);
   const auto with_text = std::min(
       width,
       static_cast<size_t>(
           session_.tokenizer->vocab_size()));  // padding rows of the vocabulary have no logits
+  RngStream random(options.seed, "generate");
+  std::vector<int32_t> made;
+  while (static_cast<int64_t>(made.size()) < most) {
+    const int32_t id =
+        sample_token(logits_at(made.size()).first(with_text), options, random.uniform(made.size()));
+    if ((end && id == *end) ||
+        std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end())
+      break;
+    made.push_back(id);
+    on_token(id);
+  }
+  return made;
+}
+
+std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
+                                         const SamplingOptions& options,
+                                         const std::function<void(int32_t)>& on_token) {
+  if (answer_) return answer(std::move(prompt), options, on_token);
+  auto eod = session_.tokenizer->eod();
+  auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length),
+       width = static_cast<size_t>(session_.valid_vocab);
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
   if (prompt.size() > window)
     log_warn("the prompt has ", prompt.size(), " tokens, and only its last ", window,
              " are read: model.seq_length is ", window);
-  RngStream random(options.seed, "generate");
-  std::vector<int32_t> text = std::move(prompt), made;
-  while (static_cast<int64_t>(made.size()) < options.max_tokens) {
+  std::vector<int32_t> text = std::move(prompt);
+  std::vector<float> all;
+  auto logits_at = [&](size_t) {
     std::span<const int32_t> seen(text);
     if (seen.size() > window) seen = seen.last(window);
-    std::vector<float> all = logits(seen);
-    int32_t id = sample_token(std::span(all).last(width).first(with_text), options,
-                              random.uniform(made.size()));
-    if ((eod && id == *eod) ||
-        std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end())
-      break;
-    made.push_back(id);
+    all = logits(seen);
+    return std::span<const float>(all).last(width);
+  };
+  return generate(logits_at, options.max_tokens, eod, options, [&](int32_t id) {
     text.push_back(id);
     if (on_token) on_token(id);
-  }
-  return made;
+  });
 }
 
 }  // namespace mtrain

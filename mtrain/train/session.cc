@@ -155,7 +155,8 @@ void Session::build_stages(const Options& options) {
   place_.steps.buckets.clear();  // those of the built model follow (Interpreter::GradientHooks)
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
-    if (part.head) depths_ahead = recipe.config.fact(Fact::mtp_layers).value_or(0);
+    if (part.head || part.num_mtp_layers > 0)
+      depths_ahead = recipe.config.fact(Fact::mtp_layers).value_or(0);
     parameters.begin_stage(stage);
     ModelContext context{.scope = Scope(*build_),
                          .stage = {.first = part.embedding,
@@ -163,7 +164,8 @@ void Session::build_stages(const Options& options) {
                                    .stage = stage,
                                    .stages = pipeline.map.stages(),
                                    .first_layer = part.first_layer,
-                                   .num_layers = part.num_layers},
+                                   .num_layers = part.num_layers,
+                                   .mtp_stage = pipeline.mtp_stage()},
                          .vocab_size = vocab_size,
                          .valid_vocab = valid_vocab,
                          .max_positions = s.model.seq_length};

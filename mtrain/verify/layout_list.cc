@@ -31,6 +31,7 @@ std::map<std::string, std::string> choices(const RankLayout& l) {
   if (l.tp > 1) out["sp"] = l.sp ? "yes" : "no";
   if (l.pp > 1) out["schedule"] = cat(l.schedule, " vp", l.vp);
   if (l.cp > 1) out["cp_comm"] = l.cp_comm;
+  if (l.mtp_apart) out["mtp"] = "apart";
   if (l.dp() * l.cp > 1) out["zero"] = cat(l.zero, l.resident > 0 ? " resident" : "");
   out["recompute"] = l.recompute;
   return out;
@@ -70,12 +71,18 @@ void add_variants(RankLayout layout, bool experts, std::vector<RankLayout>& out)
               }
 }
 
-std::vector<RankLayout> combinations(int64_t ranks, bool experts) {
+std::vector<RankLayout> combinations(int64_t ranks, bool experts, bool further_tokens) {
   std::vector<RankLayout> out;
   for (int64_t tp : divisors(ranks))
     for (int64_t pp : divisors(ranks / tp))
       for (int64_t cp : divisors(ranks / tp / pp))
         add_variants({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
+  // Multi-token prediction in a stage of its own.
+  for (size_t i = 0, n = out.size(); further_tokens && i < n; ++i) {
+    RankLayout apart = out[i];
+    apart.mtp_apart = true;
+    if (apart.pp > 1) out.push_back(apart);
+  }
   std::stable_sort(out.begin(), out.end(),
                    [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
   return out;
@@ -104,11 +111,11 @@ class RecipeChecker {
     check_rules(config, catalog_, {}, report, false);
     return report;
   }
-  bool has_experts() const {
+  int64_t fact(Fact fact) const {
     Report report;
     ConfigContainer config =
         ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
-    return config.fact(Fact::experts).value_or(0) > 1;
+    return config.fact(fact).value_or(0);
   }
 
  private:
@@ -150,7 +157,7 @@ std::set<std::string> pairs(const RankLayout& layout) {
 int RankLayout::distance() const {
   int n = 0;
   for (int64_t size : {tp, pp, cp, dp(), ep, etp, vp}) n += size > 1 ? 1 : 0;
-  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (resident > 0 ? 1 : 0) +
+  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (resident > 0 ? 1 : 0) + (mtp_apart ? 1 : 0) +
          (schedule != "1f1b" ? 1 : 0) + (cp_comm != "p2p" ? 1 : 0) + (recompute != "none" ? 1 : 0);
 }
 
@@ -162,6 +169,7 @@ std::string text(const RankLayout& l) {
   axis("tp", l.tp, l.sp ? "+sp" : "");
   axis("pp", l.pp, cat(" ", l.schedule));
   axis("vp", l.vp);
+  if (l.mtp_apart) words.emplace_back("mtp-apart");
   axis("cp", l.cp, cat(" ", l.cp_comm));
   axis("ep", l.ep);
   axis("etp", l.etp);
@@ -187,6 +195,7 @@ std::vector<std::string> overrides(const RankLayout& l) {
   size("zero", l.zero, 0);
   size("resident_stages", l.resident, 0);
   if (l.sp) out.emplace_back("dist.sp=true");
+  if (l.mtp_apart) out.emplace_back("model.mtp.standalone=true");
   if (l.schedule != "1f1b") out.push_back(cat("dist.schedule=", l.schedule));
   if (l.cp_comm != "p2p") out.push_back(cat("dist.cp_comm=['", l.cp_comm, "']"));
   if (l.cp_comm == "a2a+p2p") out.push_back(cat("dist.cp_hierarchy=[2,", l.cp / 2, "]"));
@@ -202,7 +211,8 @@ LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, in
   Report alone = reader.report({});
   alone.throw_if_errors();
   LayoutList list;
-  for (const auto& layout : combinations(ranks, reader.has_experts())) {
+  for (const auto& layout :
+       combinations(ranks, reader.fact(Fact::experts) > 1, reader.fact(Fact::mtp_layers) > 0)) {
     if (layout.cp_comm == "a2a+p2p" && layout.cp < 4)
       continue;  // each of its two levels has at least two ranks
     ++list.candidates;

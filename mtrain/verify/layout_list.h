@@ -14,6 +14,7 @@ namespace mtrain {
 struct RankLayout {
   int64_t ranks = 1, tp = 1, pp = 1, vp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
   bool sp = false;
+  bool mtp_apart = false;          // model.mtp.standalone
   int64_t resident = 0;            // dist.resident_stages
   std::string schedule = "1f1b";   // dist.schedule
   std::string cp_comm = "p2p";     // dist.cp_comm of every block

@@ -189,6 +189,7 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   model.set("recompute_layers", 1);
   if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
   shrink_experts(sizes, moe, ranks, heads * dim);
+  tree.erase("model.mtp.standalone");  // a choice of layouts
   for (const char* of_its_own : {"recompute", "recompute_method", "recompute_modules",
                                  "recompute_distribute", "init_from", "init_vocab", "init_upcycle"})
     tree.erase(cat("model.", of_its_own));
@@ -250,7 +251,8 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
 
 TwinSize twin_size(const TwinSize& whole, const RankLayout& layout) {
   TwinSize size = whole;
-  int64_t chunks = layout.pp * layout.vp, least = std::max<int64_t>(4, chunks);
+  const int64_t chunks = std::max<int64_t>(1, layout.pp * layout.vp - (layout.mtp_apart ? 2 : 0)),
+                least = std::max<int64_t>(4, chunks);
   while (size.blocks % 2 == 0 && size.blocks / 2 >= least && size.blocks / 2 % chunks == 0)
     size.blocks /= 2;
   int64_t least_samples = kMicroBatch * layout.dp() * (layout.pp > 1 ? 2 * layout.pp : 2);

@@ -274,16 +274,19 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
   constexpr int64_t kWidth = 19, kExperts = 8;
   int number = 0;
   for (const RouterRule& rule : rules())
-    for (int64_t tokens : {1, 17}) {
-      Case c{.name = cat("route, rule ", number++, ", ", tokens, " tokens"),
+    for (auto [tokens, computed] : {std::pair<int64_t, DType>{1, DType::f32},
+                                    {17, DType::f32},
+                                    {1, DType::f64},
+                                    {17, DType::f64}}) {
+      Case c{.name = cat("route, rule ", number++, ", ", tokens, " tokens, ", name(computed)),
              .out = {tokens, rule.top_k},
              .float_out = true};
       c.inputs = {{"x", {tokens, kWidth}, random_values(tokens * kWidth, "x")},
                   {"w", {kExperts, kWidth}, random_values(kExperts * kWidth, "w", 0.3), true}};
-      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
-        return route(router_logits(t[0], t[1]), rule, {}, nullptr).weights_TK;
+      c.op = [=, computed = computed](ExecutionContext&, std::vector<Tensor>& t) {
+        return route(router_logits(t[0], t[1], {}, computed), rule, {}, nullptr).weights_TK;
       };
-      auto logits = [=](const std::vector<Values>& v) {
+      auto logits = [=, tokens = tokens](const std::vector<Values>& v) {
         return reference::linear(v[0], v[1], {}, tokens, kWidth, kExperts);
       };
       c.forward = [=](const std::vector<Values>& v) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "contract/harness.h"
+#include "contract/router_reference.h"
 #include "contract/test_backends.h"
 #include "mtrain/autograd/expert_ops.h"
 #include "mtrain/base/rng.h"
@@ -135,6 +136,91 @@ TEST_CASE("router_logits in bf16: those of a linear layer in bf16, with their gr
   Tensor half = make(lab.context(), xs, {kTokens, kIn}, DType::f16),
          w = make(lab.context(), ws, {kExperts, kIn}, DType::f16);
   CHECK_THROWS_WITH_AS(router_logits(half, w, {}, DType::bf16), doctest::Contains("fp16"), Error);
+}
+
+Values doubles_of(const Tensor& t) {
+  CHECK(t.dtype() == DType::f64);
+  Values out(static_cast<size_t>(t.numel()));
+  t.context().download(t, out.data());
+  return out;
+}
+
+double largest_distance(const Values& a, const Values& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (double d = std::fabs(a[i] - b[i]); !(d <= worst)) worst = d;
+  return worst;
+}
+
+TEST_CASE("router_logits in fp64: the product and its gradients in double, rounded once") {
+  constexpr int64_t kTokens = 37, kIn = 131, kExperts = 9;
+  const Values bs = round_to(random_values(kExperts, "b"), DType::bf16),
+               dys = random_values(kTokens * kExperts, "dy");
+  for (const TestBackend& backend : test_backends())
+    for (DType dtype : kDTypes)
+      for (bool prior : {false, true}) {
+        INFO("at ", backend.name, ", ", name(dtype), ", prior ", prior);
+        Fixture lab(backend.make(2));
+        ExecutionContext& ctx = lab.context();
+        const Values xs = round_to(random_values(kTokens * kIn, "x"), dtype),
+                     ws = round_to(random_values(kExperts * kIn, "w"), dtype);
+        auto caught = std::make_shared<Catcher>();
+        auto weight = std::make_shared<Leaf>(), bias = std::make_shared<Leaf>();
+        Tensor x = make(ctx, xs, {kTokens, kIn}, dtype), w = make(ctx, ws, {kExperts, kIn}, dtype),
+               b = make(ctx, bs, {kExperts}, dtype);
+        weight->grad = make(ctx, Values(ws.size(), 0.5), w.shape(), DType::f32);
+        bias->grad = make(ctx, Values(bs.size(), 0.5), b.shape(), DType::f32);
+        weight->has_grad = bias->has_grad = prior;
+        x.set_node(caught), w.set_node(weight), b.set_node(bias);
+        Tensor y = router_logits(x, w, b, DType::f64);
+        const Values exact = reference::linear(xs, ws, bs, kTokens, kIn, kExperts);
+        CHECK(largest_distance(doubles_of(y), exact) < 1e-13);
+        backward(y, ctx.from_host<double>(dys, y.shape()));
+        auto want = reference::linear_backward(dys, xs, ws, kTokens, kIn, kExperts);
+        for (size_t i : {1, 2})
+          for (double& v : want[i]) v += prior ? 0.5 : 0;
+        CHECK(caught->grad.dtype() == dtype);
+        check_close(values_of(caught->grad), want[0], dtype, {.sums = 0.01}, "dx");
+        check_close(values_of(weight->grad), want[1], DType::f32, {.sums = 0.01}, "dw");
+        check_close(values_of(bias->grad), want[2], DType::f32, {.sums = 0.01}, "db");
+      }
+}
+
+TEST_CASE("route: logits in fp64 are told apart in double, and their gradient is in double") {
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  const Values z = {0.3, 0.1, 0.3 + 1e-12, 0.3 - 1e-12, -0.2, 0.2};
+  for (const RouterRule& rule :
+       {RouterRule{.top_k = 2},
+        {.top_k = 2, .pre_softmax = true},
+        {.score = RouterRule::Score::sigmoid, .top_k = 2},
+        {.score = RouterRule::Score::sqrt_softplus, .top_k = 2, .scaling = 2.5}}) {
+    Tensor logits = ctx.from_host<double>(z, {1, 6});
+    auto caught = std::make_shared<Catcher>();
+    logits.set_node(caught);
+    Routed routed = route(logits, rule, {}, nullptr);
+    CHECK(routed.experts == std::vector<int32_t>{2, 0});
+    CHECK(route(make(ctx, z, {1, 6}, DType::f32), rule, {}, nullptr).experts ==
+          std::vector<int32_t>{0, 2});
+    check_close(values_of(routed.weights_TK), router_weights(z, 6, rule), DType::f32, {},
+                "weights");
+    const Values dy = {0.75, -0.5};
+    backward(routed.weights_TK, make(ctx, dy, {1, 2}, DType::f32));
+    CHECK(largest_distance(doubles_of(caught->grad), router_weights_backward(z, 6, rule, dy)) <
+          1e-9);
+  }
+  Tensor half = make(ctx, z, {1, 6}, DType::bf16);
+  CHECK_THROWS_WITH_AS(route(half, {.top_k = 2}, {}, nullptr), doctest::Contains("bf16"), Error);
+}
+
+TEST_CASE("router_logits in fp64: a backend without the kernel is named") {
+  Fixture lab;
+  lab.kernels().double_gemm = nullptr;
+  Tensor x = make(lab.context(), Values(6, 1), {2, 3}, DType::f32),
+         w = make(lab.context(), Values(12, 1), {4, 3}, DType::f32);
+  CHECK_THROWS_WITH_AS(router_logits(x, w, {}, DType::f64), doctest::Contains("double_gemm"),
+                       Error);
 }
 
 TEST_CASE("route: selection scores select the experts, and the weights are those of the scores") {

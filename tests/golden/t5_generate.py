@@ -5,7 +5,9 @@
 
 Writes OUTPUT_DIR/t5_tiny (config, weights, expected logits, step-0 gradients, parameters after five AdamW steps), replacing it. The
 first ids of a row are the encoder's, zeros at their end are padding; the last `decoder` ids, as golden.json says, are the decoder's,
-and `targets` are -1 elsewhere. The logits are those of the decoder's ids.
+and `targets` are -1 elsewhere. The logits are those of the decoder's ids. `answers` are the decoder's most likely ids for the text of
+each row and the end token, as much of it as the encoder has positions for, with all matrices multiplied by `answer_scale`: as they are,
+the weights give the same id over and over.
 """
 
 import argparse
@@ -23,6 +25,7 @@ CONFIG = dict(
     relative_attention_max_distance=16, dropout_rate=0.0, pad_token_id=0, eos_token_id=1, feed_forward_proj="gated-gelu",
 )
 WEIGHT_SEED, BATCH_SEED, TEXTS, ENCODER, DECODER = 20240611, 9243, (22, 13, 20), 22, 11
+ANSWER_SCALE = 8
 
 
 def batch_and_targets():
@@ -33,6 +36,23 @@ def batch_and_targets():
     for row, text in zip(ids, TEXTS):
         row[text:ENCODER] = 0
     return torch.from_numpy(ids), torch.from_numpy(targets)
+
+
+def answers(model, ids):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(ANSWER_SCALE)
+    model.eval()
+    end = torch.tensor([CONFIG["eos_token_id"]])
+    out = []
+    for row, text in zip(ids, TEXTS):
+        prompt = torch.cat([row[: min(text, ENCODER - 1)], end])[None]
+        made = model.generate(
+            input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=DECODER, do_sample=False,
+            decoder_start_token_id=CONFIG["pad_token_id"])
+        out.append(made[0, 1:].tolist())
+    return out
 
 
 def main():
@@ -58,6 +78,8 @@ def main():
     with open(path, encoding="utf-8") as file:
         golden = json.load(file)
     golden["decoder"] = DECODER
+    golden["answer_scale"] = ANSWER_SCALE
+    golden["answers"] = answers(T5ForConditionalGeneration.from_pretrained(directory, attn_implementation="eager"), ids)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(golden, file, indent=1)
         file.write("\n")

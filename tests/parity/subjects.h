@@ -89,7 +89,7 @@ inline const std::vector<Subject>& variants() {
       {"latent experts",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
        "{experts: 8, top_k: 2, ffn_hidden_size: 64, latent_size: 32, shared_ffn_hidden_size: 64, "
-       "router: {jitter: 0.1}}}"},
+       "router: {jitter: 0.1, dtype: fp64}}}"},
       {"sinkhorn balancing, tokens by all-gather",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
        "{experts: 8, top_k: 2, ffn_hidden_size: 64, dispatcher: allgather, router: {pre_softmax: "

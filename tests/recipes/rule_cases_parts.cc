@@ -131,7 +131,7 @@ constexpr RuleCase kParts[] = {
     {"normalized-softmax", "moe", "model.moe.router.normalize=never",
      "model.moe.router.normalize=never model.moe.router.pre_softmax=true"},
     {"mtp-standalone", "moe", "model.mtp.standalone=true",
-     "model.mtp.standalone=true model.mtp.layers=1 dist.pp=2"},
+     "model.mtp.standalone=true model.mtp.layers=1 dist.pp=4"},
 };
 
 }  // namespace

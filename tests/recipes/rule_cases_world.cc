@@ -107,10 +107,15 @@ constexpr RuleCase kWorld[] = {
     {"layout-layers", "llama", "dist.layout=Et*31L", "dist.layout=Et*32L"},
     {"layout-mtp", "moe", "dist.layout=Et*32mL", "dist.layout=Et*32mL model.mtp.layers=1"},
     {"layout-mtp-stage", "moe",
-     "model.mtp.layers=1 dist.pp=2 dist.vp=2 dist.schedule=interleaved "
-     "dist.layout=Et*8|t*8|t*16m|L",
-     "model.mtp.layers=1 dist.pp=2 dist.vp=2 dist.schedule=interleaved "
-     "dist.layout=Et*8|t*8|t*16|mL"},
+     "model.mtp.layers=1 model.mtp.standalone=true dist.pp=2 dist.vp=2 "
+     "dist.schedule=interleaved dist.layout=Et*8|t*8|t*16|mL",
+     "model.mtp.layers=1 model.mtp.standalone=true dist.pp=2 dist.vp=2 "
+     "dist.schedule=interleaved dist.layout=Et*8|t*8|t*16m|L"},
+    {"mtp-apart-stages", "moe", "model.mtp.layers=1 model.mtp.standalone=true dist.pp=2",
+     "model.mtp.layers=1 model.mtp.standalone=true dist.pp=4"},
+    {"mtp-apart-even", "moe",
+     "model.mtp.layers=1 model.mtp.standalone=true dist.pp=4 dist.last_stage_layers=8",
+     "model.mtp.layers=1 model.mtp.standalone=true dist.pp=4"},
     {"layout-alone", "llama", "dist.pp=2 dist.layout=Et*16|t*16L dist.first_stage_layers=16",
      "dist.pp=2 dist.layout=Et*16|t*16L"},
     {"p2p-needs-vp", "llama", "comm_overlap.p2p=true dist.pp=2",

@@ -127,17 +127,23 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
   check_generation_settings(source.run.recipe, options.from);
-  require_next_token_model(source.run.recipe, plugins);
+  require_generating_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
-  if (options.chat) return talk(source.run, *session, options);
   Generator generator(*session);
+  MT_USER_CHECK(!options.chat || !generator.answers(), ErrorClass::usage,
+                cat("--chat with model.type=", source.run.recipe.settings.model.type,
+                    ", which has an encoder and a decoder"),
+                "give each text as a prompt of its own: --prompt -");
+  if (options.chat) return talk(source.run, *session, options);
   warn_of_unread_prompts(options);
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
     const std::vector<int32_t> given = session->tokenizer->encode(prompt);
-    std::cout << prompt
-              << continuation(*session->tokenizer, given, generator.generate(given, sampling))
-              << '\n';
+    const std::vector<int32_t> made = generator.generate(given, sampling);
+    if (generator.answers())
+      std::cout << session->tokenizer->decode(made) << '\n';
+    else
+      std::cout << prompt << continuation(*session->tokenizer, given, made) << '\n';
     ++sampling.seed;  // equal lines get different continuations
   });
 }

@@ -1,6 +1,5 @@
 // y_e = x_e w_eᵀ + b_e;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e;  db_e += Σ dy_e, for each expert. If
 // all experts have the same number of rows, each of the three products is one batched launch.
-// Also the router's logits, a product in float or bf16 for any dtype of the stream.
 #include <algorithm>
 #include <numeric>
 
@@ -217,43 +216,6 @@ struct QuantizedGroupedLinear {
   }
 };
 
-struct RouterLogits {
-  DType computed = DType::f32;
-  Tensor x, w;  // as given; their copies in `computed` are made again in backward
-
-  MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
-    return ResultPlacement("router_logits", in)
-        .with(PlacementRule::linear, weight)
-        .with(PlacementRule::bias, b);
-  }
-  static Tensor in(ExecutionContext& ctx, DType dtype, const Tensor& t) {
-    if (t.dtype() == dtype) return t;
-    Tensor out = ctx.empty(t.shape(), dtype);
-    ctx.copy(out, t);
-    return out;
-  }
-  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
-    x = x_in.detach();
-    w = w_in.detach();
-    Tensor y = ctx.empty({x.size(0), w.size(0)}, computed);
-    linear_forward(ctx, in(ctx, computed, x), in(ctx, computed, w), b, {}, y);
-    return in(ctx, DType::f32, y);
-  }
-  void backward(ExecutionContext& ctx, const Tensor& dy_in, Grads<3>& g) {
-    Tensor dy = in(ctx, computed, dy_in);
-    if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
-    if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
-      linear_input_gradient(ctx, dy, in(ctx, computed, w), dx, accumulate);
-    }
-    if (g[1].wanted())
-      g[1].compute([&ctx, dy, x = x, w = w](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
-        linear_weight_gradient(ctx, dy, in(ctx, dy.dtype(), x), dw, accumulate);
-      });
-  }
-};
-
 }  // namespace
 
 Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
@@ -272,19 +234,6 @@ Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
     return apply(QuantizedGroupedLinear{.how = quantized, .plain = {.rows = rows, .later = later}},
                  x, w, b);
   return apply(GroupedLinear{.rows = rows, .later = later}, x, w, b);
-}
-
-Tensor router_logits(const Tensor& x, const Tensor& w, const Tensor& b, DType computed) {
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
-           x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
-           name(w.dtype()));
-  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
-           " experts");
-  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
-  MT_CHECK(computed == DType::f32 || (computed == DType::bf16 && x.dtype() != DType::f16),
-           "logits in ", name(computed), " of ", name(x.dtype()));
-  return apply(RouterLogits{.computed = computed}, x, w, b);
 }
 
 }  // namespace mtrain

@@ -1,4 +1,5 @@
-// join_columns copies every element once; attach_loss copies nothing in forward.
+// join_columns and join_rows copy every element once; take_rows and attach_loss copy
+// nothing in forward.
 #include "mtrain/autograd/multi_token_ops.h"
 
 namespace mtrain {
@@ -50,6 +51,49 @@ struct JoinColumns {
   }
 };
 
+struct JoinRows {
+  int64_t a_rows = 0, b_rows = 0;
+
+  MaybePlacement placed(const Tensor& a, const Tensor& b) const {
+    return ResultPlacement("join_rows", a).with(PlacementRule::pointwise, b);
+  }
+  Tensor forward(ExecutionContext& ctx, const Tensor& a, const Tensor& b) {
+    a_rows = a.size(0), b_rows = b.size(0);
+    Tensor y = ctx.empty({a_rows + b_rows, a.size(1)}, a.dtype());
+    ctx.copy(y.slice(0, 0, a_rows), a);
+    ctx.copy(y.slice(0, a_rows, a_rows + b_rows), b);
+    return y;
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    auto give = [&](InputGrad& input, int64_t from, int64_t count) {
+      if (!input.wanted()) return;
+      Tensor part = ctx.empty({count, dy.size(1)}, dy.dtype());
+      ctx.copy(part, dy.slice(0, from, from + count));
+      input.give(ctx, part);
+    };
+    give(g[0], 0, a_rows);
+    give(g[1], a_rows, b_rows);
+  }
+};
+
+struct TakeRows {
+  int64_t begin = 0, count = 0;
+  Shape whole;
+
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("take_rows", x).with(PlacementRule::pointwise);
+  }
+  Tensor forward(ExecutionContext&, const Tensor& x) {
+    whole = x.shape();
+    return x.slice(0, begin, begin + count).detach();
+  }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    if (!g[0].wanted()) return;
+    Tensor dx = g[0].accumulator(ctx, whole, dy.dtype()).view(whole);
+    ctx.accumulate(dx.slice(0, begin, begin + count), dy);
+  }
+};
+
 struct AttachLoss {
   float factor = 0;
 
@@ -81,6 +125,21 @@ Tensor join_columns(const Tensor& a, const Tensor& b) {
            name(b.dtype()));
   require_kernel(a.context(), a.context().kernels().copy_blocks, "copy_blocks");
   return apply(JoinColumns{}, a, b);
+}
+
+Tensor join_rows(const Tensor& a, const Tensor& b) {
+  MT_CHECK(a.shape().rank() == 2 && b.shape().rank() == 2 && a.size(1) == b.size(1), a.shape(),
+           " and ", b.shape());
+  MT_CHECK(a.contiguous() && b.contiguous() && a.dtype() == b.dtype(), name(a.dtype()), " and ",
+           name(b.dtype()));
+  return apply(JoinRows{}, a, b);
+}
+
+Tensor take_rows(const Tensor& x, int64_t begin, int64_t count) {
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && begin >= 0 && count >= 0 &&
+               begin + count <= x.size(0),
+           "rows ", begin, " to ", begin + count, " of ", x.shape());
+  return apply(TakeRows{.begin = begin, .count = count}, x);
 }
 
 Tensor attach_loss(const Tensor& loss, const Tensor& further, float factor) {

@@ -187,6 +187,15 @@ bool is_padding(std::span<const int32_t> experts, int64_t t, int64_t k) {
   return experts[static_cast<size_t>(t * k)] < 0;
 }
 
+/// A tensor with the shape and dtype of `like`.
+Tensor from_host_values(ExecutionContext& ctx, const Row& values, const Tensor& like) {
+  if (like.dtype() == DType::f64) return ctx.from_host<double>(values, like.shape());
+  std::vector<float> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(),
+                 [](double v) { return static_cast<float>(v); });
+  return ctx.from_host<float>(rounded, like.shape());
+}
+
 struct Route {
   RouterRule rule;
   RouterRecord* record = nullptr;
@@ -203,19 +212,15 @@ struct Route {
         .unsharded(1, "a token's experts are chosen among all of them");
   }
 
-  Row row(const std::vector<float>& z, int64_t t, int64_t width) const {
+  Row row(const Row& z, int64_t t, int64_t width) const {
     return Row(z.begin() + t * width, z.begin() + (t + 1) * width);
-  }
-  std::vector<float> host(ExecutionContext& ctx, const Tensor& t) const {
-    std::vector<float> out(static_cast<size_t>(t.numel()));
-    ctx.download(t, out.data());
-    return out;
   }
 
   Tensor forward(ExecutionContext& ctx, const Tensor& logits_in) {
     logits = logits_in.detach();
     int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
-    std::vector<float> z = host(ctx, logits), w(static_cast<size_t>(tokens * k));
+    const Row z = host_values(logits);
+    std::vector<float> w(static_cast<size_t>(tokens * k));
     TokenRouter router(rule, width);
     Row weights(static_cast<size_t>(k));
     for (int64_t t = 0; t < tokens; ++t) {
@@ -229,7 +234,10 @@ struct Route {
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
-    std::vector<float> z = host(ctx, logits), dw = host(ctx, dy), dz(z.size());
+    const Row z = host_values(logits);
+    Row dz(z.size());
+    std::vector<float> dw(static_cast<size_t>(dy.numel()));
+    ctx.download(dy, dw.data());
     TokenRouter router(rule, width);
     Row sum(static_cast<size_t>(width));
     std::vector<double> terms(slopes.size());
@@ -242,11 +250,10 @@ struct Route {
       std::fill(sum.begin(), sum.end(), 0.0);
       router.weights_backward(at, experts.data() + t * k, dw.data() + t * k, sum);
       add_balance(router, at, t, sum, terms, z_total);
-      std::transform(sum.begin(), sum.end(), dz.begin() + t * width,
-                     [](double v) { return static_cast<float>(v); });
+      std::copy(sum.begin(), sum.end(), dz.begin() + t * width);
     }
     if (record) note(terms, z_total, counted, width);
-    if (g[0].wanted()) g[0].give(ctx, ctx.from_host<float>(dz, logits.shape()));
+    if (g[0].wanted()) g[0].give(ctx, from_host_values(ctx, dz, logits));
   }
 
   void add_balance(TokenRouter& router, const Row& z, int64_t t, Row& dz,
@@ -322,7 +329,7 @@ Slopes given_slopes(const BalanceTerm& term) {
 }
 
 /// Balancing losses count the selection without bias and groups (DeepSeek-AI 2024, eq. 18).
-std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tokens, int64_t width,
+std::vector<Slopes> balance_slopes(const Row& logits, int64_t tokens, int64_t width,
                                    const RouterRule& rule, const RouterBalance& b) {
   std::vector<Slopes> out;
   auto any = [&](BalanceTerm::Over over) {
@@ -353,9 +360,8 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
   return out;
 }
 
-std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& logits,
-                             int64_t tokens, int64_t width, const RouterRule& rule,
-                             const RouterBalance& b) {
+std::vector<int32_t> choices(ExecutionContext& ctx, const Row& logits, int64_t tokens,
+                             int64_t width, const RouterRule& rule, const RouterBalance& b) {
   std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k), -1);
   if (!ctx.backend().computes()) {  // dry run: assume equal load
     for (size_t i = 0; i < out.size(); ++i)
@@ -379,10 +385,24 @@ std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& lo
 
 }  // namespace
 
+std::vector<double> host_values(const Tensor& t) {
+  std::vector<double> out(static_cast<size_t>(t.numel()));
+  if (t.dtype() == DType::f64) {
+    t.context().download(t, out.data());
+    return out;
+  }
+  MT_CHECK(t.dtype() == DType::f32, name(t.dtype()));
+  std::vector<float> values(out.size());
+  t.context().download(t, values.data());
+  std::copy(values.begin(), values.end(), out.begin());
+  return out;
+}
+
 Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& balance,
              RouterRecord* record) {
-  MT_CHECK(logits.shape().rank() == 2 && logits.contiguous() && logits.dtype() == DType::f32,
-           logits.shape());
+  MT_CHECK(logits.shape().rank() == 2 && logits.contiguous() &&
+               (logits.dtype() == DType::f32 || logits.dtype() == DType::f64),
+           logits.shape(), " ", name(logits.dtype()));
   int64_t tokens = logits.size(0), width = logits.size(1);
   MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
   MT_CHECK(rule.normalizes() || rule.score != Score::softmax || rule.pre_softmax,
@@ -404,8 +424,7 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
   MT_CHECK(!balanced || !logits.context().grad_enabled || balance.token_weight != 0,
            "the losses of the router need the weight of each token: set ModelInput::loss_weight");
   ExecutionContext& ctx = logits.context();
-  std::vector<float> host(static_cast<size_t>(logits.numel()));
-  ctx.download(logits, host.data());
+  const Row host = host_values(logits);
   Route op{.rule = rule,
            .record = record,
            .z_coefficient = balance.z_coefficient,

@@ -7,12 +7,28 @@ namespace {
 #define MT_UNEVEN "dist.first_stage_layers > 0 or dist.last_stage_layers > 0"
 
 constexpr Rule kRules[] = {
-    {"layers-per-stage", "dist.pp", "dist.layout == '' and not (" MT_UNEVEN ")",
+    {"layers-per-stage", "dist.pp",
+     "dist.layout == '' and not (" MT_UNEVEN ") and not (model.mtp.standalone ?? false)",
      "split_layers % chunks == 0",
      "{split_layers} blocks cannot be divided evenly among pp x vp = {chunks} stages",
      "stages of equal length keep all ranks busy; for other lengths set first_stage_layers, "
      "last_stage_layers or layout",
      "dist.pp; dist.vp; model.layers"},
+    {"mtp-apart-stages", "dist.pp",
+     "(model.mtp.standalone ?? false) and dist.layout == '' and dist.pp > 1",
+     "chunks > 2 and model.layers % max(1, chunks - 2) == 0",
+     "{model.layers} blocks cannot be divided evenly among the stages before multi-token "
+     "prediction, all but two of pp x vp = {chunks}",
+     "with model.mtp.standalone, the last two stages are that of multi-token prediction and that "
+     "of head and loss; dist.layout can put blocks into them",
+     "dist.pp; dist.vp; model.layers; model.mtp.standalone=false"},
+    {"mtp-apart-even", "model.mtp.standalone",
+     "(model.mtp.standalone ?? false) and dist.layout == ''",
+     "not (" MT_UNEVEN " or dist.account_for_embedding or dist.account_for_loss)",
+     "first_stage_layers, last_stage_layers and account_for_… also determine the blocks of stages",
+     "set dist.layout, such as Et*3|(tt|)*29,m|L",
+     "dist.first_stage_layers=0; dist.last_stage_layers=0; dist.account_for_embedding=false; "
+     "dist.account_for_loss=false; model.mtp.standalone=false"},
     {"vp-needs-pp", "dist.vp", "dist.vp > 1", "dist.pp > 1", "virtual stages need dist.pp > 1",
      "they shorten the bubble of a pipeline, but there is no pipeline", "dist.vp=1; dist.pp"},
     {"vp-needs-schedule", "dist.schedule", "dist.vp > 1 and dist.schedule_file == ''",
@@ -91,10 +107,11 @@ constexpr Rule kRules[] = {
      "it has {layout.mtp_layers} blocks of multi-token prediction (m), but model.mtp.layers is "
      "{model.mtp.layers ?? 0}",
      "", "model.mtp.layers=layout.mtp_layers"},
-    {"layout-mtp-stage", "dist.layout", "layout.mtp_layers > 0 and dist.pp > 1",
-     "layout.mtp_stage == layout.stages - 1",
-     "multi-token prediction is in stage {layout.mtp_stage}",
-     "it uses the head, so it must be in the last stage, as in Et*16|t*15mL", ""},
+    {"layout-mtp-stage", "dist.layout",
+     "layout.mtp_layers > 0 and dist.pp > 1 and (model.mtp.standalone ?? false)",
+     "layout.mtp_stage < layout.stages - 1",
+     "multi-token prediction is in the stage of head and loss, but model.mtp.standalone is true",
+     "an example of a layout: Et*3|(tt|)*29,m|L", "model.mtp.standalone=false"},
     {"layout-alone", "dist.layout", "dist.layout != ''",
      "not (" MT_UNEVEN " or dist.account_for_embedding or dist.account_for_loss)",
      "first_stage_layers, last_stage_layers and account_for_… also determine the blocks of stages",

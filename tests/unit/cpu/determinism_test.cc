@@ -113,6 +113,27 @@ void product(Stream& s, const KernelTable& k, Bits& bits, int64_t m, int64_t n, 
   keep(bits, c), keep(bits, wide);
 }
 
+template <class T>
+void double_products(Stream& s, const KernelTable& k, Bits& bits) {
+  const int64_t m = 130, n = 70, terms = 1000;
+  auto a = Buffer<T>::random(m * terms, "a"), b = Buffer<T>::random(n * terms, "b");
+  for (bool ta : {false, true})
+    for (bool tb : {false, true}) {
+      Buffer<double> c(m * n);
+      k.double_gemm(s, {.a = a.data(),
+                        .b = b.data(),
+                        .c = c.data(),
+                        .transpose_a = ta,
+                        .transpose_b = tb,
+                        .m = m,
+                        .n = n,
+                        .k = terms,
+                        .a_dtype = DTypeOf<T>::value,
+                        .b_dtype = DTypeOf<T>::value});
+      keep(bits, c);
+    }
+}
+
 /// Also a product with few outputs and many terms: a library may be tempted to split the terms
 /// among its threads.
 template <class T>
@@ -150,6 +171,7 @@ void check_all() {
   check_same_bits<T>("tables", tables<T>);
   check_same_bits<T>("attention", attentions<T>);
   check_same_bits<T>("gemm", products<T>);
+  check_same_bits<T>("double_gemm", double_products<T>);
 }
 
 }  // namespace

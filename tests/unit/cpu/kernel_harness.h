@@ -22,7 +22,7 @@ namespace mtrain::testing {
 
 template <class T>
 T from_double(double v) {
-  if constexpr (std::is_integral_v<T>)
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>)
     return static_cast<T>(v);
   else
     return T(static_cast<float>(v));

@@ -1,5 +1,5 @@
 // Parts of mixtures of experts that few models have: latent experts, sinkhorn balancing, jitter of
-// the router's input, a router in bf16, tokens sent by all-gather.
+// the router's input, a router in bf16 or fp64, tokens sent by all-gather.
 #include <string>
 
 #include "moe_lab.h"
@@ -25,6 +25,7 @@ std::vector<Variant> variants() {
                               {"sinkhorn", options_of(all)},
                               {"sinkhorn, one expert", options_of(one, 0)},
                               {"jitter", options_of(two)},
+                              {"router in fp64", biased(two)},
                               {"all of them", options_of(all)}};
   for (Variant& v : out) {
     const std::string name = v.name;
@@ -32,6 +33,7 @@ std::vector<Variant> variants() {
     if (name.starts_with("latent") || whole) v.options.latent = 6;
     v.options.sinkhorn = name.starts_with("sinkhorn") || whole;
     if (name == "jitter" || whole) v.options.jitter = 0.3f;
+    if (name == "router in fp64" || whole) v.options.router_dtype = DType::f64;
     v.options.shared_overlap = whole;
     if (name == "latent") v.options.capacity.factor = 0.75;
   }
@@ -47,12 +49,13 @@ TEST_CASE("moe parts: value and every gradient are those of a plain loop over ex
 
 TEST_CASE("moe parts: each of them changes the result") {
   const Outcome plain_one = play(options_of({.top_k = 2, .pre_softmax = true}), {}, kX, kDy);
-  for (int part : {0, 1, 2, 3}) {
+  for (int part : {0, 1, 2, 3, 4}) {
     MoeOptions options = options_of({.top_k = 2, .pre_softmax = true});
     if (part == 0) options.latent = kWidth;
     if (part == 1) options.sinkhorn = true;
     if (part == 2) options.jitter = 0.3f;
     if (part == 3) options.router_dtype = DType::bf16;
+    if (part == 4) options.router_dtype = DType::f64;
     CHECK(play(options, {}, kX, kDy).y != plain_one.y);
   }
 }
@@ -169,9 +172,7 @@ TEST_CASE("sinkhorn: the assignment is the published one and gives every expert 
   // Two experts are preferred by all tokens.
   Values z = random_values(kMany * kFew, "z");
   for (size_t i = 0; i < z.size(); ++i) z[i] += i % kFew < 2 ? 3 : 0;
-  const std::vector<float> logits(z.begin(), z.end());
-  z.assign(logits.begin(), logits.end());
-  const std::vector<double> got = sinkhorn(logits, kFew);
+  const std::vector<double> got = sinkhorn(z, kFew);
   const Values want = published_sinkhorn(z, kFew);
   double worst = 0;
   Values mass(kFew), chosen(kFew), before(kFew);
@@ -188,9 +189,9 @@ TEST_CASE("sinkhorn: the assignment is the published one and gives every expert 
 }
 
 TEST_CASE("sinkhorn: large logits stay finite, and it ends where it cannot settle") {
-  std::vector<float> logits = {500, -500, 400, 0, -300, 300};
+  std::vector<double> logits = {500, -500, 400, 0, -300, 300};
   for (double p : sinkhorn(logits, 3)) CHECK(std::isfinite(p));
-  logits[1] = std::numeric_limits<float>::quiet_NaN();
+  logits[1] = std::numeric_limits<double>::quiet_NaN();
   CHECK(sinkhorn(logits, 3).size() == logits.size());
   CHECK(sinkhorn({}, 3).empty());
 }
@@ -216,6 +217,8 @@ TEST_CASE("moe settings: parts reach the options") {
   CHECK(!plain_one.sinkhorn);
   CHECK(!plain_one.gather_tokens);
   CHECK(plain_one.router_dtype == DType::f32);
+  settings.router.dtype = "fp64";
+  CHECK(settings.options(64).router_dtype == DType::f64);
 }
 
 }  // namespace

@@ -242,6 +242,102 @@ TEST_CASE("multi-token prediction: recomputation changes no bit") {
   }
 }
 
+/// A model in stages on one rank.
+struct Stages {
+  struct Stage {
+    int64_t first_layer, num_layers;
+  };
+  Stages(const DecoderSettings& c, const std::vector<Stage>& stages, int64_t mtp_stage) : rank(c) {
+    const auto count = static_cast<int64_t>(stages.size());
+    for (int64_t s = 0; s < count; ++s) {
+      const auto [first_layer, num_layers] = stages[static_cast<size_t>(s)];
+      rank.list.begin_stage(s);
+      models.push_back(std::make_unique<Tiny>(c, ModelContext{.scope = Scope(rank.build_settings),
+                                                              .stage = {.first = s == 0,
+                                                                        .last = s + 1 == count,
+                                                                        .stage = s,
+                                                                        .stages = count,
+                                                                        .first_layer = first_layer,
+                                                                        .num_layers = num_layers,
+                                                                        .mtp_stage = mtp_stage},
+                                                              .vocab_size = kVocab,
+                                                              .valid_vocab = kVocab,
+                                                              .max_positions = 16}));
+    }
+    rank.start();
+  }
+  Values step(float weight) {
+    const ModelInput input = rank.input(static_cast<int32_t>(rank.config.mtp.layers), weight);
+    std::vector<std::shared_ptr<Catcher>> borders;
+    std::vector<Tensor> results;
+    for (auto& model : models) {
+      Tensor x = results.empty() ? Tensor() : results.back().detach();
+      if (x.defined()) x.set_node(borders.emplace_back(std::make_shared<Catcher>()));
+      results.push_back(model->forward(input, x));
+    }
+    const Values out = values_of(results.back());
+    Tensor dy = make(rank.lab.context(), Values(kIds.size(), static_cast<double>(weight)),
+                     results.back().shape(), DType::f32);
+    for (size_t s = results.size(); s-- > 0;) {
+      backward(results[s], dy);
+      if (s > 0) dy = borders[s - 1]->grad;
+    }
+    return out;
+  }
+  Values evaluated() {
+    GradMode off(rank.lab.context(), false);
+    Tensor x;
+    for (auto& model : models) x = model->forward(rank.input(0), x);
+    return values_of(x);
+  }
+  Rank rank;
+  std::vector<std::unique_ptr<Tiny>> models;
+};
+
+TEST_CASE("multi-token prediction: in another stage than the head, it computes the same") {
+  const std::vector<std::vector<Stages::Stage>> divisions = {
+      {{0, 2}, {2, 0}}, {{0, 1}, {1, 1}, {2, 0}}, {{0, 1}, {1, 1}, {2, 0}, {2, 0}}};
+  for (int64_t depths : {1, 2})
+    for (bool tied : {false, true})
+      for (const auto& division : divisions) {
+        INFO(depths, " depths, ", division.size(), " stages, tied: ", tied);
+        Rank whole(settings(depths, tied));
+        whole.build();
+        const Values losses = whole.step(0.1f), means = whole.figures();
+        std::map<std::string, Values> want, got;
+        add_gradients(whole.list, want);
+        const auto count = static_cast<int64_t>(division.size());
+        Stages stages(settings(depths, tied), division, count - 2);
+        CHECK(stages.step(0.1f) == losses);
+        Values own(static_cast<size_t>(depths));
+        for (auto& model : stages.models) {
+          const auto figures = model->end_step(true);
+          REQUIRE(figures.size() == own.size());
+          for (size_t k = 0; k < own.size(); ++k) own[k] += figures[k].value;
+        }
+        CHECK(own == means);
+        add_gradients(stages.rank.list, got);
+        CHECK(got.size() == want.size());
+        for (const auto& [name, gradient] : want)
+          check_close(got[name], gradient, DType::f32, {.sums = 64}, name);
+        GradMode off(whole.lab.context(), false);
+        CHECK(stages.evaluated() == values_of(whole.model->forward(whole.input(0), {})));
+      }
+}
+
+TEST_CASE("multi-token prediction: the parts of its own stage are norm and blocks") {
+  Stages stages(settings(2, true), {{0, 1}, {1, 1}, {2, 0}}, 1);
+  auto text = [&](size_t stage) {
+    std::string out;
+    for (const ComputedPart& part : stages.models[stage]->parts())
+      out += cat(part.scope, "(", join(part.reads, " "), ") ");
+    return out;
+  };
+  CHECK(text(0).empty());
+  CHECK(text(1) == "layers.1() norm() mtp.0(embed) mtp.1(embed) ");
+  CHECK(text(2) == "head(embed) ");
+}
+
 TEST_CASE("multi-token prediction: two ranks compute what one computes") {
   for (bool tied : {false, true}) {
     Rank one(settings(2, tied));

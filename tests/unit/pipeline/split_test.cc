@@ -52,6 +52,23 @@ TEST_CASE("a layout says it all") {
   CHECK(text({.layers = 2, .layout = "E||tt|L"}, StageMap::looping(2, 2)) == "E||tt|L");
 }
 
+TEST_CASE("multi-token prediction in a stage of its own, before head and loss") {
+  CHECK(text({.layers = 4, .mtp_layers = 2, .mtp_standalone = true}, StageMap::looping(4)) ==
+        "Ett|tt|mm|L");
+  CHECK(text({.layers = 2, .mtp_layers = 1, .mtp_standalone = true}, StageMap::v_shape(2)) ==
+        "Et|t|m|L");
+  CHECK(text({.layers = 4, .mtp_standalone = true}, StageMap::looping(2)) == "Ett|ttL");
+  CHECK(text({.layers = 3, .mtp_layers = 1, .mtp_standalone = true, .layout = "Et|t|tm|L"},
+             StageMap::looping(4)) == "Et|t|tm|L");
+  auto parts =
+      split_layers({.layers = 2, .mtp_layers = 2, .mtp_standalone = true}, StageMap::looping(2, 2));
+  CHECK(parts[2].num_mtp_layers == 2);
+  CHECK(parts[2].num_layers == 0);
+  CHECK_FALSE(parts[2].head);
+  CHECK(parts[3].head);
+  CHECK(parts[3].num_mtp_layers == 0);
+}
+
 TEST_CASE("stages know their range of blocks") {
   auto parts = split_layers({.layers = 61, .mtp_layers = 1, .layout = "Et*3|(tt|)*29,m|L"},
                             StageMap::looping(16, 2));
@@ -140,6 +157,16 @@ TEST_CASE("what does not work out is refused with the reason") {
           "dist.layout 'Et||t|L': it has 2 blocks, the model 3");
   refused({.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"}, four,
           "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1");
+  const SplitRequest further{.layers = 4, .mtp_layers = 1, .mtp_standalone = true};
+  refused(further, StageMap::looping(2), "model.mtp.standalone leaves no stage for the blocks");
+  refused(further, StageMap::looping(5), "4 blocks cannot be divided evenly among 3 stages");
+  SplitRequest other = further;
+  other.last_stage_layers = 1;
+  refused(other, four, "model.mtp.standalone with first_stage_layers or last_stage_layers");
+  other = further, other.account_for_loss = true;
+  refused(other, four, "model.mtp.standalone with account_for_embedding or account_for_loss");
+  other = further, other.layout = "Ett|t||tmL";
+  refused(other, four, "multi-token prediction (m) is in the stage of head and loss");
   refused({.layers = 2, .layout = "Et||tx|L"}, four,
           "dist.layout 'Et||tx|L': 'x' is not one of E t m L | ( ) * , (character 6)");
   refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
