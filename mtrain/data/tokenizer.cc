@@ -174,6 +174,22 @@ void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
               "vocab_size() is the largest id plus one: correct it, or the ids, in the plugin");
 }
 
+std::vector<int32_t> tokens_before_text(const Tokenizer& tokenizer) {
+  const std::vector<SpecialToken> special = tokenizer.special_tokens();
+  if (special.empty()) return {};
+  std::vector<int32_t> ids;
+  std::vector<TextSpan> spans;
+  call_plugin(tokenizer, "encode()",
+              [&] { tokenizer.encode_with("a", {.add_special = true}, ids, &spans); });
+  size_t count = 0;  // special tokens represent no text
+  while (count < ids.size() && spans[count].begin == spans[count].end &&
+         std::any_of(special.begin(), special.end(),
+                     [&](const SpecialToken& token) { return token.id == ids[count]; }))
+    ++count;
+  ids.resize(count);
+  return ids;
+}
+
 std::string repair_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());

@@ -114,6 +114,9 @@ class MT_API StreamDecoder {
 /// position. A model would read such an id as nothing.
 MT_API void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
+/// The special tokens that the tokenizer's file puts before a text, such as "<s>"; empty: none.
+MT_API std::vector<int32_t> tokens_before_text(const Tokenizer& tokenizer);
+
 /// Replaces bytes that are not part of well-formed UTF-8 by U+FFFD.
 MT_API std::string repair_utf8(std::string_view bytes);
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli.h"
 #include "conversation.h"
@@ -25,6 +26,7 @@ struct GenerateOptions {
   std::string from, prompt, system, chat_template;
   std::vector<std::string> overrides;
   bool chat = false, prompted = false;
+  std::optional<bool> add_special;  // of --add-special and --no-add-special
   SamplingOptions sampling;
 };
 
@@ -118,6 +120,13 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
   return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
 }
 
+/// Whether the model has seen texts that begin with the tokenizer's special tokens: published
+/// models have, also those that were only imported, and fine-tuning adds them.
+bool begins_with_special(const ModelSource& source) {
+  const Settings& settings = source.run.recipe.settings;
+  return source.hugging_face || settings.dataset.type == "sft" || settings.train.steps == 0;
+}
+
 void generate(const Cli& cli, const GenerateOptions& options) {
   for (const auto& word : options.overrides)
     MT_USER_CHECK(
@@ -136,9 +145,13 @@ void generate(const Cli& cli, const GenerateOptions& options) {
                 "give each text as a prompt of its own: --prompt -");
   if (options.chat) return talk(source.run, *session, options);
   warn_of_unread_prompts(options);
+  const std::vector<int32_t> begin = options.add_special.value_or(begins_with_special(source))
+                                         ? tokens_before_text(*session->tokenizer)
+                                         : std::vector<int32_t>{};
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
-    const std::vector<int32_t> given = session->tokenizer->encode(prompt);
+    std::vector<int32_t> given = session->tokenizer->encode(prompt);
+    given.insert(given.begin(), begin.begin(), begin.end());
     const std::vector<int32_t> made = generator.generate(given, sampling);
     if (generator.answers())
       std::cout << session->tokenizer->decode(made) << '\n';
@@ -177,6 +190,13 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "default: the template of the run or the tokenizer")
       ->type_name("NAME|PATH")
       ->needs(chat);
+  command
+      ->add_flag(
+          "--add-special,!--no-add-special", options->add_special,
+          "begin each prompt with the special tokens that the tokenizer's file puts before a "
+          "text, such as <s>; default: for Hugging Face folders, imported models and runs "
+          "of fine-tuning")
+      ->excludes(chat);
   command->add_option("--max-tokens", s.max_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();

@@ -238,7 +238,39 @@ TEST_CASE(
   Outcome padded = cli_in(scratch.path(), "train r.yaml run.dir=padded");
   CHECK_MESSAGE(padded.status == 0, padded.err);
   CHECK_MESSAGE(has(padded.err, "the last 10 rows belong to no token"), padded.err);
-  CHECK_FALSE(has(padded.err, "belong to no token"));
+  CHECK_FALSE(has(padded.err, "more than padding explains"));
+}
+
+TEST_CASE(
+    "a prompt begins with the special tokens of the tokenizer's file where the model expects it") {
+  Scratch scratch("mtrain-generate-special");
+  Json tokenizer = Json::parse(small_tokenizer(190));
+  tokenizer["post_processor"] = Json::parse(
+      R"({"type": "TemplateProcessing",
+          "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+          "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}})");
+  copy_tiny_llama(scratch / "model");
+  write_at(scratch / "model/tokenizer.json", tokenizer.dump());
+  // A prompt that is too long is reported with its number of tokens.
+  auto tokens = [&](const std::string& words, const char* count) {
+    Outcome out = cli_in(scratch.path(),
+                         "generate --max-tokens 1 model.seq_length=3 --prompt 1234 "
+                         "--from " +
+                             words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    CHECK_MESSAGE(has(out.err, mtrain::cat("the prompt has ", count, " tokens")), words, out.err);
+    CHECK_MESSAGE(out.out.starts_with("1234"), out.out);
+  };
+  tokens("model", "5");
+  tokens("model --no-add-special", "4");
+  scratch.write("r.yaml",
+                "model: {init_from: model, seq_length: 16}\ntokenizer: {type: hf, path: model}\n"
+                "dataset: mock\ntrain: {steps: 1, micro_batch_size: 1, global_batch_size: 1}\n");
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
+  tokens("run", "4");
+  tokens("run --add-special", "5");
+  REQUIRE(cli_in(scratch.path(), "-q import model imported").status == 0);
+  tokens("imported", "5");
 }
 
 TEST_CASE("generate and eval name the faults of a Hugging Face folder") {
