@@ -258,7 +258,7 @@ TEST_CASE(
                          "--from " +
                              words);
     CHECK_MESSAGE(out.status == 0, out.err);
-    CHECK_MESSAGE(has(out.err, mtrain::cat("the prompt has ", count, " tokens")), words, out.err);
+    CHECK_MESSAGE(has(out.err, std::string("the prompt has ") + count + " tokens"), words, out.err);
     CHECK_MESSAGE(out.out.starts_with("1234"), out.out);
   };
   tokens("model", "5");
