@@ -158,15 +158,21 @@ TEST_CASE("what does not work out is refused with the reason") {
   refused({.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"}, four,
           "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1");
   const SplitRequest further{.layers = 4, .mtp_layers = 1, .mtp_standalone = true};
-  refused(further, StageMap::looping(2), "model.mtp.standalone leaves no stage for the blocks");
-  refused(further, StageMap::looping(5), "4 blocks cannot be divided evenly among 3 stages");
+  refused(further, StageMap::looping(2),
+          "model.mtp.standalone leaves no stage for the blocks: of 2 stages, one has multi-token "
+          "prediction and one head and loss");
+  refused(further, StageMap::looping(5),
+          "4 blocks cannot be divided evenly among 3 stages, those before multi-token prediction");
   SplitRequest other = further;
   other.last_stage_layers = 1;
   refused(other, four, "model.mtp.standalone with first_stage_layers or last_stage_layers");
   other = further, other.account_for_loss = true;
   refused(other, four, "model.mtp.standalone with account_for_embedding or account_for_loss");
   other = further, other.layout = "Ett|t||tmL";
-  refused(other, four, "multi-token prediction (m) is in the stage of head and loss");
+  refused(
+      other, four,
+      "dist.layout 'Ett|t||tmL': multi-token prediction (m) is in the stage of head and loss, and "
+      "model.mtp.standalone is true");
   refused({.layers = 2, .layout = "Et||tx|L"}, four,
           "dist.layout 'Et||tx|L': 'x' is not one of E t m L | ( ) * , (character 6)");
   refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
