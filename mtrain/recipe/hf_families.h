@@ -76,6 +76,9 @@ struct HfKey {
   // layer_types, settings: every n-th block has no window; which blocks have rotary positions,
   // those with the window. The latter is of all blocks if the key positions_without is null.
   std::string interval, positions, positions_without;
+  /// layer_types, each_block: export also reads this setting: every n-th block has no window, or a
+  /// 0, where the setting for blocks is empty.
+  std::string exported_interval;
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value
