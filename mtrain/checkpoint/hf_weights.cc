@@ -214,19 +214,23 @@ void HfWeights::read(const TensorInfo& tensor, uint64_t begin, std::span<std::by
   folder_.read(tensor, begin, out);
 }
 
-std::vector<float> HfWeights::floats(const TensorInfo& tensor, int64_t begin, int64_t count) const {
+void HfWeights::floats(const TensorInfo& tensor, int64_t begin, std::span<float> out) const {
   const auto packed = packed_.find(&tensor);
-  if (packed == packed_.end()) return plain(tensor, begin, count);
-  std::vector<float> out(static_cast<size_t>(count));
+  if (packed == packed_.end()) return plain(tensor, begin, out);
   if (quantization_.method == Method::fp8)
     fp8(packed->second, begin, out);
   else
     mxfp4(packed->second, begin, out);
+}
+
+std::vector<float> HfWeights::floats(const TensorInfo& tensor, int64_t begin, int64_t count) const {
+  std::vector<float> out(static_cast<size_t>(count));
+  floats(tensor, begin, out);
   return out;
 }
 
-std::vector<float> HfWeights::plain(const TensorInfo& t, int64_t begin, int64_t count) const {
-  std::vector<float> out(static_cast<size_t>(count));
+void HfWeights::plain(const TensorInfo& t, int64_t begin, std::span<float> out) const {
+  const auto count = std::ssize(out);
   std::vector<std::byte> bytes;
   auto convert = [&](auto tag) {
     using T = decltype(tag);
@@ -247,8 +251,7 @@ std::vector<float> HfWeights::plain(const TensorInfo& t, int64_t begin, int64_t 
   };
   switch (*t.dtype) {
     case DType::f32:
-      folder_.read(t, static_cast<uint64_t>(begin) * sizeof(float),
-                   std::as_writable_bytes(std::span(out)));
+      folder_.read(t, static_cast<uint64_t>(begin) * sizeof(float), std::as_writable_bytes(out));
       break;
     case DType::bf16:
       convert(bf16{});
@@ -262,7 +265,6 @@ std::vector<float> HfWeights::plain(const TensorInfo& t, int64_t begin, int64_t 
     default:
       MT_CHECK(false, name(*t.dtype));
   }
-  return out;
 }
 
 void HfWeights::fp8(const Packed& packed, int64_t begin, std::span<float> out) const {
@@ -277,8 +279,8 @@ void HfWeights::fp8(const Packed& packed, int64_t begin, std::span<float> out) c
     return row / rows * down + row % rows / quantization_.block_rows;
   };
   const int64_t first = block_row(begin / columns), last = block_row((begin + count - 1) / columns);
-  const std::vector<float> scales =
-      plain(*packed.scales, first * across, (last - first + 1) * across);
+  std::vector<float> scales(static_cast<size_t>((last - first + 1) * across));
+  plain(*packed.scales, first * across, scales);
   for (size_t i = 0; i < scales.size(); ++i)
     if (!std::isfinite(scales[i]) || scales[i] < 0)
       refuse(cat("tensor ", packed.codes->name, ": element ",

@@ -55,6 +55,7 @@ class MT_API HfWeights {
   /// Elements of a tensor from `begin` on. A dequantized value is the exact product of code and
   /// scale, rounded to float. Error(checkpoint) for a scale that is not finite or is negative.
   /// REQUIRES: the type is a floating-point one.
+  void floats(const TensorInfo& tensor, int64_t begin, std::span<float> out) const;
   std::vector<float> floats(const TensorInfo& tensor, int64_t begin, int64_t count) const;
   /// Bytes of a tensor that is stored as it is, from the byte `begin` on.
   void read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> out) const;
@@ -68,7 +69,7 @@ class MT_API HfWeights {
   void add_mxfp4(const TensorInfo& codes);
   void fp8(const Packed& packed, int64_t begin, std::span<float> out) const;
   void mxfp4(const Packed& packed, int64_t begin, std::span<float> out) const;
-  std::vector<float> plain(const TensorInfo& tensor, int64_t begin, int64_t count) const;
+  void plain(const TensorInfo& tensor, int64_t begin, std::span<float> out) const;
   [[noreturn]] void refuse(const std::string& what) const;
 
   const HfDir& folder_;

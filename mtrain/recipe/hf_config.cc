@@ -59,17 +59,16 @@ class Reader {
     return listed;
   }
 
-  bool in_config(const std::string& key) const {
-    if (config_.contains(key)) return true;
+  /// A value of config.json by its path; null: absent.
+  const Json* in_config(const std::string& key) const {
+    if (const auto here = config_.find(key); here != config_.end()) return &*here;
     const Json* object = &config_;
-    size_t from = 0;
-    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', from)) {
-      const auto inner = object->find(key.substr(from, dot - from));
-      if (inner == object->end() || !inner->is_object()) return false;
+    for (const std::string& name : split(key, '.')) {
+      const auto inner = object->is_object() ? object->find(name) : object->end();
+      if (inner == object->end()) return nullptr;
       object = &*inner;
-      from = dot + 1;
     }
-    return object->contains(key.substr(from));
+    return object;
   }
 
   /// Refuses keys in `ignored` that are used all the same, and notes those that do not exist.
@@ -91,13 +90,12 @@ class Reader {
                                              : "change config.json in a copy of the folder")});
       } else if (!in_config(key)) {
         if (!family_ || foreign_ || !names_setting(key)) out_.absent.push_back(key);
-      } else if (config_.contains(key) && config_.at(key).is_object()) {
-        out_.refused.push_back(
-            {key,
-             cat("model.init_ignore lists ", key,
-                 ", which has several keys that are read one by one"),
-             cat("list each key to ignore, such as ", key, ".",
-                 config_.at(key).empty() ? "KEY" : config_.at(key).begin().key())});
+      } else if (const Json& object = *in_config(key); object.is_object()) {
+        out_.refused.push_back({key,
+                                cat("model.init_ignore lists ", key,
+                                    ", which has several keys that are read one by one"),
+                                cat("list each key to ignore, such as ", key, ".",
+                                    object.empty() ? "KEY" : object.begin().key())});
       }
     }
   }
@@ -393,8 +391,7 @@ class Reader {
 
   void take_layer_types(const HfKey& rule, const FieldSpec* field, const Key& key) {
     const auto windows = windows_of(key.value(), key.omitted ? layers() : 0);
-    if (!windows)
-      return refuse(key, "the model plugin supports only attention to all earlier tokens");
+    if (!windows) return refuse(key, "kinds of attention are full_attention and sliding_attention");
     const auto with = std::count(windows->begin(), windows->end(), true);
     if (!rule.interval.empty() || !rule.positions.empty()) {
       if (std::ssize(*windows) != layers())

@@ -79,6 +79,9 @@ struct HfKey {
   std::string positions;  // layer_types: the setting that lists the blocks with rotary positions:
                           // those with a window, or all if the key `positions_without` is null
   std::string positions_without;
+  /// layer_types, each_block: export also reads this setting: every n-th block has no window, or a
+  /// 0, where the setting for blocks is empty.
+  std::string exported_interval;
 
   // What export writes.
   std::optional<Node> write;           // harmless, only: this value

@@ -98,8 +98,8 @@ class Check {
     const std::string use = cat("keys.", key.name);
     // A dropout or a window that the plugin lacks is accepted where it has no effect.
     if (key.rule == HfKeyRule::setting) setting(key.setting, nullptr, key.where, use);
-    for (const std::string& path :
-         {key.blocks, key.write_setting, key.zero_setting, key.interval, key.positions})
+    for (const std::string& path : {key.blocks, key.write_setting, key.zero_setting, key.interval,
+                                    key.positions, key.exported_interval})
       setting(path, nullptr, key.where, use);
     for (const auto& [theirs, ours] : key.values) setting(key.setting, &ours, key.where, use);
     if (key.required)

@@ -226,6 +226,8 @@ class FamilyReader : FamilyWords {
       key.blocks = text(value);
     else if (rule == "layer_types" && word == "interval")
       key.interval = text(value);
+    else if ((rule == "layer_types" || rule == "setting") && word == "exported_interval")
+      key.exported_interval = text(value);
     else if (rule == "layer_types" && word == "positions")
       key.positions = text(value);
     else if (rule == "layer_types" && word == "positions_without")

@@ -1,11 +1,27 @@
 #include "mtrain/recipe/hf_source.h"
 
+#include <charconv>
+
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 
 namespace mtrain {
+
+std::optional<uint64_t> hf_shard_bytes(const std::string& text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number == 0) return std::nullopt;
+  const std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const uint64_t factor = unit == "GB"                  ? 1000000000
+                          : unit == "MB"                ? 1000000
+                          : unit == "KB"                ? 1000
+                          : unit.empty() || unit == "B" ? 1
+                                                        : 0;
+  if (factor == 0 || number > UINT64_MAX / factor) return std::nullopt;
+  return number * factor;
+}
 
 fs::path hf_source_folder(const Recipe& recipe) {
   const std::string& from = recipe.settings.model.init_from;
@@ -22,7 +38,15 @@ std::string hf_source_config(const Recipe& recipe) {
 }
 
 void check_hf_export(Recipe& recipe, const SchemaCatalog& catalog, const PluginHost& plugins) {
-  if (recipe.settings.checkpoint.hf.empty() || !recipe.report.ok()) return;
+  const CheckpointSection& checkpoint = recipe.settings.checkpoint;
+  if (const std::string& size = checkpoint.hf_shard_size; !hf_shard_bytes(size)) {
+    const Node* node = recipe.config.root().find("checkpoint.hf_shard_size");
+    recipe.report
+        .error("hf-shard-size", "checkpoint.hf_shard_size", node ? node->loc() : Location{},
+               cat("wanted a size such as 5GB or 500MB, got '", printable(size, 40), "'"))
+        .fix(cat("checkpoint.hf_shard_size=", "5GB"));
+  }
+  if (checkpoint.hf.empty() || !recipe.report.ok()) return;
   const Schema* schema = catalog.component("model", recipe.settings.model.type);
   const Node* section = recipe.config.root().find("model");
   if (!schema || !section) return;

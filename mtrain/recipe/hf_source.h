@@ -1,11 +1,19 @@
 // The Hugging Face folder from which a recipe's model starts, and whether such a folder can be
 // written of it. Stateless functions; safe from any thread.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
+
+/// The largest size of a file of weights, unless another one is given.
+inline constexpr uint64_t kHfShardBytes = 5'000'000'000;
+
+/// The bytes of 5GB, 500MB, 100KB or 4096; nothing for any other text.
+MT_API std::optional<uint64_t> hf_shard_bytes(const std::string& text);
 
 /// The folder of model.init_from, if it is a Hugging Face folder that still exists; else empty.
 MT_API fs::path hf_source_folder(const Recipe& recipe);

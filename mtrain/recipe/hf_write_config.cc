@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/recipe/hf_effect.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
 #include "mtrain/recipe/hf_windows.h"
@@ -17,6 +18,8 @@ namespace mtrain {
 namespace {
 
 using namespace hf;
+
+constexpr double kLargestWhole = 9007199254740992;  // of those that double has all of
 
 const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
@@ -64,7 +67,9 @@ double in_form(HfForm form, double setting) {
 /// Which blocks have a window.
 std::vector<bool> blocks_with_window(const HfKey& layer_types, const HfModel& model) {
   const Json blocks = setting_json(model, layer_types.blocks);
-  const int64_t n = layer_types.interval.empty() ? 0 : model.number(layer_types.interval);
+  const std::string& interval =
+      layer_types.interval.empty() ? layer_types.exported_interval : layer_types.interval;
+  const int64_t n = interval.empty() ? 0 : model.number(interval);
   std::vector<bool> out;
   for (int64_t i = 0; i < model.number("layers"); ++i) {
     const auto at = static_cast<size_t>(i);
@@ -87,6 +92,13 @@ Json each_block(const HfModel& model, const Node& pattern, const Node& otherwise
 /// Which blocks have rotary positions: 1 and 0.
 Json positions_of(const HfKey& layer_types, const HfModel& model) {
   return each_block(model, model.value(layer_types.positions), Node::integer(1));
+}
+
+/// Whether an id, or one of a list, has no row in the table: the vocabulary has shrunk.
+bool is_beyond(const Json& ids, int64_t rows) {
+  if (ids.is_array())
+    return std::any_of(ids.begin(), ids.end(), [&](const Json& id) { return is_beyond(id, rows); });
+  return ids.is_number_integer() && ids.get<int64_t>() >= rows;
 }
 
 class Writer {
@@ -162,7 +174,8 @@ class Writer {
 
   void add_harmless(const HfKey& key, bool own) {
     const bool id = key.name.ends_with("_token_id");
-    if (key.keep && source_.contains(key.name) && !(id && is_beyond(source_[key.name])))
+    if (key.keep && source_.contains(key.name) &&
+        !(id && is_beyond(source_[key.name], facts_.vocab_size)))
       out_[key.name] = source_[key.name];
     else if (key.keep && id)
       out_[key.name] = special_id(key.name);
@@ -170,13 +183,6 @@ class Writer {
       put(key.name, to_json(*key.write));
     else if (own && !key.write_setting.empty())
       put(key.name, setting_json(model_, key.write_setting));
-  }
-
-  /// Whether an id, or one of a list, has no row in the table: the vocabulary has shrunk.
-  bool is_beyond(const Json& ids) const {
-    if (ids.is_array())
-      return std::any_of(ids.begin(), ids.end(), [&](const Json& id) { return is_beyond(id); });
-    return ids.is_number_integer() && ids.get<int64_t>() >= facts_.vocab_size;
   }
 
   /// Null if there is none: the config class has ids of another vocabulary as defaults.
@@ -198,9 +204,10 @@ class Writer {
   std::optional<Json> without_plus(const HfKey& key) const {
     if (key.setting == "vocab_size") return facts_.vocab_size;
     const Node value = model_.value(key.setting);
-    for (const auto& [theirs, ours] : key.values)
-      if (brief(ours) == brief(value)) return to_json(theirs);
-    if (key.each_block) return each_block(model_, value, *key.each_block);
+    for (const Node& one : {hf_meaning(model_, key.setting), value})
+      for (const auto& [theirs, ours] : key.values)
+        if (!one.is_null() && brief(ours) == brief(one)) return to_json(theirs);
+    if (key.each_block) return each_block(model_, blocks_of(key, value), *key.each_block);
     Json json = setting_json(model_, key.setting);
     const bool derived = key.form != HfForm::same || key.whole;
     if (derived && json.is_number()) return in_json(key, json.get<double>());
@@ -212,6 +219,16 @@ class Writer {
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
     const bool none = json.is_null() && !key.zero_key.empty();
     return none || json == 0 ? of_zero(key, std::move(json)) : json;
+  }
+
+  /// A pattern of blocks, or that of the interval if it is empty.
+  Node blocks_of(const HfKey& key, const Node& pattern) const {
+    const bool given = pattern.is_list() && pattern.size() > 0;
+    const int64_t n = key.exported_interval.empty() ? 0 : model_.number(key.exported_interval);
+    if (given || n <= 0) return pattern;
+    Node out = Node::list();
+    for (int64_t i = 1; i <= n; ++i) out.push(Node::integer(i < n ? 1 : 0));
+    return out;
   }
 
   /// What is written for a setting that is 0, or 0.0.
@@ -290,8 +307,8 @@ bool is_written(const HfFamily& family, const std::string& path) {
   return std::any_of(family.keys.begin(), family.keys.end(), [&](const HfKey& key) {
     // A list of the kinds of attention says which blocks have a window, not how wide it is.
     const bool value = key.setting == path && key.rule != HfKeyRule::layer_types;
-    return !key.write_nothing &&
-           (value || key.blocks == path || key.interval == path || key.positions == path);
+    return !key.write_nothing && (value || key.blocks == path || key.interval == path ||
+                                  key.positions == path || key.exported_interval == path);
   });
 }
 
@@ -322,9 +339,12 @@ std::string number_without(const HfFamily& family, const std::string& path, cons
     if (key.setting != path || key.rule != HfKeyRule::setting || key.write_nothing) continue;
     const Json value = setting_json(model, path);
     if (key.zero_refused && value == 0) return "a number other than 0";
-    if (!value.is_number() || !key.whole) continue;
+    if (!value.is_number() || (!key.whole && key.form == HfForm::same)) continue;
     const double theirs = in_form(key.form, value.get<double>());
+    if (!std::isfinite(theirs)) return cat("numbers with an inverse as ", key.name);
+    if (!key.whole) continue;
     if (theirs != std::floor(theirs)) return cat("whole numbers as ", key.name);
+    if (std::fabs(theirs) > kLargestWhole) return cat("whole numbers up to 2^53 as ", key.name);
   }
   return "";
 }
@@ -353,6 +373,7 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
   std::vector<std::string> out;
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
+    if (!hf_has_effect(model, spec.path)) continue;
     for (const std::string& known :
          {values_without(family, spec.path, value), number_without(family, spec.path, model),
           positions_without(family, spec.path, model)})
@@ -362,7 +383,8 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
                                     [&](const auto& s) { return s.first == spec.path; });
     if (fixed != family.settings.end()) {
-      if (value != brief(fixed->second))
+      if (value != brief(fixed->second) &&
+          brief(hf_meaning(model, spec.path)) != brief(fixed->second))
         out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type, " has ",
                           brief(fixed->second)));
       continue;
@@ -389,6 +411,22 @@ std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
 std::string hf_config_text(const HfFamilies& families, const HfFamily& family, const HfModel& model,
                            const HfConfigFacts& facts) {
   return Writer(family, model, facts).text(families.common());
+}
+
+std::string hf_generation_text(const std::string& config_json, const std::string& source,
+                               int64_t vocab_size) {
+  const Json config = parse_source(config_json), theirs = Json::parse(source, nullptr, false);
+  if (!theirs.is_object()) return source;
+  Json out = theirs;
+  for (const auto& [key, ids] : theirs.items()) {
+    if (!key.ends_with("_token_id") || !is_beyond(ids, vocab_size)) continue;
+    const auto own = config.find(key);
+    if (own == config.end() || own->is_null())
+      out.erase(key);
+    else
+      out[key] = *own;
+  }
+  return out == theirs ? source : dump(out);
 }
 
 std::string hf_generation_text(const std::string& config_json) {

@@ -60,22 +60,26 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
                       {"identity", plugin.identity},
                       {"path", plugin.path.string()},
                       {"sha256", hash_of_program(plugin.path)}});
-  return {{"mtrain", MT_VERSION},
-          {"name", recipe.name},
-          {"recipe", recipe.config.composition().file},
-          {"directory", fs::absolute(recipe.directory).lexically_normal().string()},
-          {"run", fs::absolute(recipe.run_directory()).lexically_normal().string()},
-          {"checkpoints", fs::absolute(recipe.checkpoint_directory()).lexically_normal().string()},
-          {"invocation", invocation},
-          {"host", system.nodename},
-          {"system", cat(system.sysname, " ", system.release, " ", system.machine)},
-          {"cpu", processor()},
-          {"cpu_threads", std::thread::hardware_concurrency()},
-          {"binaries", binaries},
-          {"plugins", loaded},
-          {"data", data},
-          {"tokenizer", tokenizer},
-          {"arithmetic", arithmetic}};
+  return {
+      {"mtrain", MT_VERSION},
+      {"name", recipe.name},
+      {"recipe", recipe.config.composition().file},
+      {"directory", fs::absolute(recipe.directory).lexically_normal().string()},
+      {"run", fs::absolute(recipe.run_directory()).lexically_normal().string()},
+      {"checkpoints", fs::absolute(recipe.checkpoint_directory()).lexically_normal().string()},
+      {"exports", recipe.settings.checkpoint.hf.empty()
+                      ? ""
+                      : fs::absolute(recipe.settings.checkpoint.hf).lexically_normal().string()},
+      {"invocation", invocation},
+      {"host", system.nodename},
+      {"system", cat(system.sysname, " ", system.release, " ", system.machine)},
+      {"cpu", processor()},
+      {"cpu_threads", std::thread::hardware_concurrency()},
+      {"binaries", binaries},
+      {"plugins", loaded},
+      {"data", data},
+      {"tokenizer", tokenizer},
+      {"arithmetic", arithmetic}};
 }
 
 /// The current and shadowed values of settings that must not be saved.

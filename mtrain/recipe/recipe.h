@@ -41,6 +41,7 @@ struct MT_API Recipe {
   int64_t folder_vocab = 0;       // rows of the embedding in the Hugging Face folder of
                                   // model.init_from; 0: there is no such folder
   int64_t folder_ffn = 0;         // width of the MLPs of that folder; 0: not known
+  bool weights_only = false;      // the run's step 0 gets no optimizer state (mtrain import)
   int64_t ranks = 0;              // the number of ranks for which it was checked; 0: not given
   std::string dtype_reason;       // why mixed_precision.dtype=auto chose its type (dtype_choice.h);
                                   // empty if the recipe sets the type

@@ -17,11 +17,11 @@ struct MT_API SavedConfig {
   std::vector<std::pair<std::string, std::string>>
       files;  // the other files of the composition: "model/llama3_8b", text
   std::vector<std::string> overrides;
-  std::string resolved;    // YAML
-  std::string provenance;  // JSON, see provenance.h
-  std::string
-      environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run", "checkpoints",
-                    // "invocation", "binaries", "plugins", "data", "tokenizer", "arithmetic"}
+  std::string resolved;     // YAML
+  std::string provenance;   // JSON, see provenance.h
+  std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run",
+                            // "checkpoints", "exports", "invocation", "binaries", "plugins",
+                            // "data", "tokenizer", "arithmetic"}
 };
 
 /// One JSON object, without the texts that a checkpoint stores separately.
@@ -48,6 +48,8 @@ struct SavedIdentity {
                            // give the same bits; empty: unknown
   std::string invocation;  // unique to the invocation that wrote it: the same in its record and in
                            // its checkpoints; empty for an older version
+  std::string exports;  // checkpoint.hf as an absolute folder; empty: not set, or not recorded by
+                        // an older version
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Where each value was set, from the provenance: {"optimizer.lr", "recipes/x.yaml:3:5"}.

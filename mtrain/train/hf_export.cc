@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <list>
 #include <map>
 #include <set>
@@ -17,33 +16,30 @@ namespace {
 
 constexpr size_t kMostFaults = 12;
 
+/// Rounds values to T. The check has a loop of its own, so that this one is vectorized.
 template <class T>
-std::vector<std::byte> packed(std::span<const float> values, int64_t begin,
-                              const std::string& tensor) {
-  std::vector<std::byte> out(values.size() * sizeof(T));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const T value = static_cast<T>(values[i]);
-    if constexpr (!std::is_same_v<T, float>)
-      MT_USER_CHECK(std::isfinite(to_float(value)) || !std::isfinite(values[i]),
-                    ErrorClass::numeric,
-                    cat("tensor ", tensor, ": element ", begin + static_cast<int64_t>(i), " is ",
-                        values[i], ", which this type cannot represent"),
-                    "write bf16 or fp32: --dtype bf16");
-    std::memcpy(out.data() + i * sizeof(T), &value, sizeof(T));
-  }
-  return out;
+void pack(std::span<const float> values, int64_t begin, const std::string& tensor,
+          std::vector<std::byte>& out) {
+  out.resize(values.size() * sizeof(T));
+  auto* to = reinterpret_cast<T*>(out.data());
+  for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<T>(values[i]);
+  for (size_t i = 0; i < values.size(); ++i)
+    MT_USER_CHECK(std::isfinite(to_float(to[i])) || !std::isfinite(values[i]), ErrorClass::numeric,
+                  cat("tensor ", tensor, ": element ", begin + static_cast<int64_t>(i), " is ",
+                      values[i], ", which this type cannot represent"),
+                  "write bf16 or fp32: --dtype bf16");
 }
 
-/// Elements of a tensor from `begin` on, in a type of a file.
-std::vector<std::byte> as_type(std::span<const float> values, int64_t begin, const TensorSpec& to) {
-  switch (to.dtype) {
-    case DType::bf16:
-      return packed<bf16>(values, begin, to.name);
-    case DType::f16:
-      return packed<f16>(values, begin, to.name);
-    default:
-      return packed<float>(values, begin, to.name);
-  }
+/// Elements of a tensor from `begin` on, in a type of a file; `buffer` is for the result.
+std::span<const std::byte> as_type(std::span<const float> values, int64_t begin,
+                                   const TensorSpec& to, std::vector<std::byte>& buffer) {
+  if (to.dtype == DType::bf16)
+    pack<bf16>(values, begin, to.name, buffer);
+  else if (to.dtype == DType::f16)
+    pack<f16>(values, begin, to.name, buffer);
+  else
+    return std::as_bytes(values);
+  return buffer;
 }
 
 /// Some rows and columns of a tensor or of a parameter, as [out, in].
@@ -84,10 +80,12 @@ void add_boxes(const std::string& name, const Shape& shape, int64_t width, const
 }
 
 /// The elements that are held at once: a small part of a shard, so that what is in memory (floats,
-/// their transposition and the bytes of the file) is less than one.
-int64_t piece_elements(uint64_t shard_bytes) {
-  constexpr uint64_t kLeast = 1 << 16, kMost = 1 << 22, kBytesOfElement = 16;
-  return static_cast<int64_t>(std::clamp(shard_bytes / kBytesOfElement, kLeast, kMost));
+/// their transposition and the bytes of the file) is less than one. Rows are read in pieces that
+/// fit the cache, columns in larger ones, since each has a part of many rows.
+constexpr uint64_t kMostOfRows = 1 << 18, kMostOfColumns = 1 << 22;
+int64_t piece_elements(uint64_t shard_bytes, uint64_t most) {
+  constexpr uint64_t kLeast = 1 << 16, kBytesOfElement = 16;
+  return static_cast<int64_t>(std::clamp(shard_bytes / kBytesOfElement, kLeast, most));
 }
 
 /// The tensors of a family, read from a checkpoint.
@@ -97,7 +95,8 @@ class CheckpointTensors final : public HfTensorSource {
       : source_(store, step),
         options_(options),
         heads_(options.model.heads()),
-        most_(piece_elements(options.shard_bytes)) {
+        most_of_rows_(piece_elements(options.shard_bytes, kMostOfRows)),
+        most_of_columns_(piece_elements(options.shard_bytes, kMostOfColumns)) {
     for (const StoredTensorInfo& t : source_.tensors()) stored_[t.name] = t.shape;
     plan();
   }
@@ -108,21 +107,19 @@ class CheckpointTensors final : public HfTensorSource {
     const HfPlacement& place = placements_[i];
     int64_t done = 0;
     auto pass = [&](const std::vector<float>& values) {
-      if (specs_[i].dtype == DType::f32)
-        out(std::as_bytes(std::span(values)));
-      else
-        out(as_type(values, done, specs_[i]));
+      out(as_type(values, done, specs_[i], bytes_));
       done += static_cast<int64_t>(values.size());
     };
     if (!place.transposed) {
       const int64_t all = place.stacks * place.height;
-      const int64_t rows = std::max<int64_t>(1, most_ / std::max<int64_t>(1, place.width));
+      const int64_t rows = std::max<int64_t>(1, most_of_rows_ / std::max<int64_t>(1, place.width));
       for (int64_t row = 0; row < all; row += rows)
         pass(values_of(i, {row, std::min(rows, all - row), 0, place.width}));
       return;
     }
     // The file has the columns of each matrix one after the other.
-    const int64_t columns = std::max<int64_t>(1, most_ / std::max<int64_t>(1, place.height));
+    const int64_t columns =
+        std::max<int64_t>(1, most_of_columns_ / std::max<int64_t>(1, place.height));
     for (int64_t stack = 0; stack < place.stacks; ++stack)
       for (int64_t column = 0; column < place.width; column += columns) {
         const Block block{stack * place.height, place.height, column,
@@ -195,10 +192,11 @@ class CheckpointTensors final : public HfTensorSource {
     return out;
   }
 
-  /// A block of a tensor, row by row.
-  std::vector<float> values_of(size_t i, const Block& block) {
+  /// A block of a tensor, row by row; valid until the next call.
+  const std::vector<float>& values_of(size_t i, const Block& block) {
     const HfPlacement& place = placements_[i];
-    std::vector<float> values(static_cast<size_t>(block.rows * block.columns));
+    std::vector<float>& values = values_;
+    values.resize(static_cast<size_t>(block.rows * block.columns));
     std::vector<Slice> slices;
     struct Spread {
       int64_t first, step;  // rows of `values`
@@ -236,7 +234,9 @@ class CheckpointTensors final : public HfTensorSource {
   CheckpointReader source_;
   const HfExport& options_;
   const HeadLayout heads_;
-  const int64_t most_;  // elements at once
+  const int64_t most_of_rows_, most_of_columns_;  // elements at once
+  std::vector<float> values_;                     // the memory of a piece, which is used again
+  std::vector<std::byte> bytes_;
   std::map<std::string, Shape> stored_;
   std::vector<HfTensor> tensors_;
   std::vector<HfPlacement> placements_;
@@ -248,7 +248,9 @@ class FolderTensors final : public HfTensorSource {
  public:
   FolderTensors(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
                 const HfFamily* family = nullptr)
-      : source_(source), most_(piece_elements(shard_bytes)) {
+      : source_(source),
+        most_(piece_elements(shard_bytes, kMostOfRows)),
+        most_if_quantized_(piece_elements(shard_bytes, kMostOfColumns)) {
     for (const TensorInfo* t : source_.tensors()) {
       MT_USER_CHECK(t->dtype, ErrorClass::checkpoint,
                     cat(source.path().string(), ": tensor ", t->name, " has the type ",
@@ -265,22 +267,27 @@ class FolderTensors final : public HfTensorSource {
     const TensorInfo& t = *source_.tensors()[i];
     const int64_t all = t.shape.numel();
     const auto width = static_cast<int64_t>(size_of(*t.dtype));
-    std::vector<std::byte> bytes;
-    for (int64_t begin = 0; begin < all; begin += most_) {
-      const int64_t count = std::min(most_, all - begin);
+    // Of MXFP4, the codes of an expert are read as a whole, and its columns are rows of the tensor.
+    const int64_t most = source_.is_quantized(t) ? most_if_quantized_ : most_;
+    for (int64_t begin = 0; begin < all; begin += most) {
+      const int64_t count = std::min(most, all - begin);
       if (*t.dtype == specs_[i].dtype && !source_.is_quantized(t)) {
-        bytes.resize(static_cast<size_t>(count * width));
-        source_.read(t, static_cast<uint64_t>(begin * width), bytes);
-        out(bytes);
+        bytes_.resize(static_cast<size_t>(count * width));
+        source_.read(t, static_cast<uint64_t>(begin * width), bytes_);
+        out(bytes_);
       } else {
-        out(as_type(source_.floats(t, begin, count), begin, specs_[i]));
+        values_.resize(static_cast<size_t>(count));
+        source_.floats(t, begin, values_);
+        out(as_type(values_, begin, specs_[i], bytes_));
       }
     }
   }
 
  private:
   const HfWeights source_;
-  const int64_t most_;  // elements at once
+  const int64_t most_, most_if_quantized_;  // elements at once
+  std::vector<float> values_;               // the memory of a piece, which is used again
+  std::vector<std::byte> bytes_;
   std::vector<TensorSpec> specs_;
 };
 
@@ -289,7 +296,8 @@ HfExported write(HfTensorSource& reader, uint64_t shard_bytes, HfFolderWriter& o
   HfExported done{.tensors = specs.size()};
   for (const TensorSpec& spec : specs)
     done.bytes += static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
-  done.files = out.weights(specs, shard_bytes, reader);
+  const HfWritten written = out.weights(specs, shard_bytes, reader);
+  done.files = written.files, done.ranks = written.ranks;
   return done;
 }
 
@@ -302,8 +310,9 @@ std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& sto
 
 HfExported export_hf_weights(const CheckpointStore& store, int64_t step, const HfExport& options,
                              HfFolderWriter& out) {
-  CheckpointTensors tensors(store, step, options);
-  return write(tensors, options.shard_bytes, out);
+  std::optional<CheckpointTensors> tensors;
+  out.team().together([&] { tensors.emplace(store, step, options); });
+  return write(*tensors, options.shard_bytes, out);
 }
 
 std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::optional<DType> dtype,

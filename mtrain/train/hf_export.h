@@ -1,7 +1,8 @@
 // Writes folders of Hugging Face models: config.json, generation_config.json, files of the
 // tokenizer, and the weights as one or several safetensors files, streamed in pieces: memory
-// depends neither on the size of a tensor nor on that of a shard. A folder appears complete or not
-// at all. Stateless functions and a writer for one thread.
+// depends neither on the size of a tensor nor on that of a shard. The ranks of a job share the
+// shards, and each reads what its shards need from the checkpoint, whichever rank saved it. A
+// folder appears complete or not at all. Stateless functions, and a writer for the rank's thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,9 @@
 #include "mtrain/base/file.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_tensors.h"
+#include "mtrain/train/hf_team.h"
 
 namespace mtrain {
 
@@ -41,28 +44,45 @@ MT_API fs::path unfinished_place(const fs::path& to);
 /// Error(io) if there is something at this place.
 MT_API void require_absent(const fs::path& to);
 
-/// A new folder. It is built under a temporary name next to its place and renamed by commit(); the
-/// destructor removes what was not committed. Error(io) if `to` exists, at once and at commit().
+/// The files of a folder's weights, and how many ranks wrote them.
+struct HfWritten {
+  size_t files = 0, ranks = 1;
+};
+
+/// A new folder, which the ranks of a team write together. It is built under a temporary name next
+/// to its place and renamed by commit(); the destructor removes what was not committed. The first
+/// rank creates it, and ranks that do not see it, on a disk of another machine, write nothing.
+/// Constructor, weights() and commit() are collective: if a rank fails, all throw its error
+/// (HfTeam::together). Error(io) if `to` exists, at once and at commit().
 class MT_API HfFolderWriter {
  public:
-  explicit HfFolderWriter(const fs::path& to);
+  explicit HfFolderWriter(const fs::path& to, const HfTeam& team = {});
   ~HfFolderWriter();
   HfFolderWriter(const HfFolderWriter&) = delete;
   HfFolderWriter& operator=(const HfFolderWriter&) = delete;
 
-  /// Writes a small file.
+  const HfTeam& team() const { return team_; }
+  /// Writes a small file. Only the first rank does; not collective, so a failure of it alone must
+  /// be shared by HfTeam::together.
   void text(const std::string& name, std::string_view content);
-  /// Copies a file of another folder, under the same name.
+  /// Copies a file of another folder, under the same name; likewise.
   void copy(const fs::path& file);
   /// Writes the weights: model.safetensors, or shards of at most `shard_bytes` (a larger tensor has
-  /// a shard of its own) with their index. Returns the number of files.
-  size_t weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
-                 HfTensorReader& reader);
+  /// a shard of its own) with their index. Each shard is written by one rank, so that all write
+  /// about as many bytes; the bytes do not depend on their number.
+  HfWritten weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
+                    HfTensorReader& reader);
   void commit();
 
  private:
+  struct Unfinished {
+    ~Unfinished();
+    fs::path path;  // removed; only of the first rank
+  };
+  HfTeam team_;
   fs::path to_, temporary_;
-  bool committed_ = false;
+  Unfinished unfinished_;
+  std::vector<bool> writers_;  // which ranks see the folder
 };
 
 struct HfExport {
@@ -70,11 +90,11 @@ struct HfExport {
   const HfModel& model;
   DType dtype = DType::f32;
   int64_t vocab_size = 0;  // rows of the embedding matrix to write; padding is left out
-  uint64_t shard_bytes = uint64_t{5} << 30;
+  uint64_t shard_bytes = kHfShardBytes;
 };
 
 struct HfExported {
-  size_t files = 0, tensors = 0;
+  size_t files = 0, tensors = 0, ranks = 1;
   uint64_t bytes = 0;
 };
 
@@ -88,9 +108,9 @@ class HfTensorSource : public HfTensorReader {
 MT_API std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& store,
                                                              int64_t step, const HfExport& options);
 
-/// Writes the weights of a checkpoint. Throws Error(checkpoint) with all parameters that the family
-/// has no tensor for, or that the checkpoint lacks, and Error(numeric) for a value that the type
-/// cannot represent.
+/// Writes the weights of a checkpoint; collective over the writer's team. Throws Error(checkpoint)
+/// with all parameters that the family has no tensor for, or that the checkpoint lacks, and
+/// Error(numeric) for a value that the type cannot represent.
 MT_API HfExported export_hf_weights(const CheckpointStore& store, int64_t step,
                                     const HfExport& options, HfFolderWriter& out);
 

@@ -4,11 +4,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/train/background_writer.h"
 #include "mtrain/train/hf_export.h"
 
 namespace mtrain {
@@ -67,6 +70,22 @@ std::string shard_name(size_t number, size_t count) {
   return cat("model-", five(number), "-of-", five(count), ".safetensors");
 }
 
+/// Writes the file of some tensors.
+void write_shard(const fs::path& path, const std::vector<TensorSpec>& tensors,
+                 const std::vector<size_t>& chosen, HfTensorReader& reader) {
+  std::vector<TensorSpec> specs;
+  std::map<std::string, size_t> places;
+  for (size_t i : chosen) {
+    specs.push_back(tensors[i]);
+    places[tensors[i].name] = i;
+  }
+  SafetensorsWriter file(path, kSite, std::move(specs));
+  BackgroundWriter writer(file);
+  const HfSink sink = [&writer](std::span<const std::byte> bytes) { writer.write(bytes); };
+  for (const TensorSpec& spec : file.order()) reader.read(places.at(spec.name), sink);
+  writer.finish();
+}
+
 /// The start of the names of this machine's unfinished folders for `to`; the number of the process
 /// follows.
 std::string unfinished_prefix(const fs::path& to) {
@@ -111,58 +130,72 @@ fs::path unfinished_place(const fs::path& to) {
   return place;
 }
 
-HfFolderWriter::HfFolderWriter(const fs::path& to) : to_(fs::absolute(to).lexically_normal()) {
-  if (to_.filename().empty()) to_ = to_.parent_path();  // a name that ends in a slash
-  temporary_ = unfinished_place(to_);
-  make_directories(temporary_);
+HfFolderWriter::HfFolderWriter(const fs::path& to, const HfTeam& team) : team_(team) {
+  team_.together([&] {
+    if (!team_.first()) return;
+    to_ = fs::absolute(to).lexically_normal();
+    if (to_.filename().empty()) to_ = to_.parent_path();  // a name that ends in a slash
+    unfinished_.path = unfinished_place(to_);
+    make_directories(unfinished_.path);
+  });
+  temporary_ = team_.of_first(unfinished_.path.string());
+  std::error_code error;
+  writers_ = team_.of_each(fs::is_directory(temporary_, error));
 }
 
-HfFolderWriter::~HfFolderWriter() {
+HfFolderWriter::Unfinished::~Unfinished() {
   std::error_code ignored;
-  if (!committed_) fs::remove_all(temporary_, ignored);
+  if (!path.empty()) fs::remove_all(path, ignored);
 }
+
+HfFolderWriter::~HfFolderWriter() = default;
 
 void HfFolderWriter::text(const std::string& name, std::string_view content) {
+  if (!team_.first()) return;
   FileWriter file(temporary_ / name, kSite);
   file.write(content);
   file.sync();
   file.close();
 }
 
-void HfFolderWriter::copy(const fs::path& file) { text(file.filename().string(), read_file(file)); }
+void HfFolderWriter::copy(const fs::path& file) {
+  if (team_.first()) text(file.filename().string(), read_file(file));
+}
 
-size_t HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
-                               HfTensorReader& reader) {
+HfWritten HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
+                                  HfTensorReader& reader) {
   const auto shards = shards_of(tensors, shard_bytes);
   nlohmann::json map = nlohmann::json::object();
   uint64_t total = 0;
+  std::vector<uint64_t> sizes;
   for (size_t s = 0; s < shards.size(); ++s) {
-    const std::string name = shard_name(s + 1, shards.size());
-    std::vector<TensorSpec> specs;
-    std::map<std::string, size_t> places;
+    sizes.push_back(0);
     for (size_t i : shards[s]) {
-      specs.push_back(tensors[i]);
-      places[tensors[i].name] = i;
-      map[tensors[i].name] = name;
-      total += bytes_of(tensors[i]);
+      map[tensors[i].name] = shard_name(s + 1, shards.size());
+      sizes.back() += bytes_of(tensors[i]);
     }
-    SafetensorsWriter file(temporary_ / name, kSite, std::move(specs));
-    const HfSink sink = [&file](std::span<const std::byte> bytes) { file.write(bytes); };
-    for (const TensorSpec& spec : file.order()) reader.read(places.at(spec.name), sink);
-    file.finish();
+    total += sizes.back();
   }
-  if (shards.size() > 1) {
+  const std::vector<int> owners = balanced(sizes, writers_);
+  team_.together([&] {
+    for (size_t s = 0; s < shards.size(); ++s)
+      if (owners[s] == team_.rank())
+        write_shard(temporary_ / shard_name(s + 1, shards.size()), tensors, shards[s], reader);
+    if (shards.size() == 1) return;
     const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
     text("model.safetensors.index.json", index.dump(2) + "\n");
-  }
-  return shards.size();
+  });
+  return {.files = shards.size(), .ranks = std::set<int>(owners.begin(), owners.end()).size()};
 }
 
 void HfFolderWriter::commit() {
-  sync_directory(temporary_, kSite);
-  require_absent(to_);
-  durable_rename(temporary_, to_, kSite);
-  committed_ = true;
+  team_.together([&] {
+    if (!team_.first()) return;
+    sync_directory(temporary_, kSite);
+    require_absent(to_);
+    durable_rename(temporary_, to_, kSite);
+    unfinished_.path.clear();
+  });
 }
 
 std::vector<fs::path> set_aside_hf_exports(const fs::path& dir, const std::vector<int64_t>& steps) {

@@ -9,6 +9,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/checkpoint/store.h"
 
 namespace mtrain {
 namespace {
@@ -67,7 +68,7 @@ class Importer {
   }
 
   /// Fills the parameters. REQUIRES: match() reported nothing.
-  void fill() const {
+  void fill() {
     for (auto& p : parameters_.all())
       if (auto sources = sources_.find(p.name); sources != sources_.end())
         fill(p, sources->second);
@@ -75,7 +76,7 @@ class Importer {
         fill_router(p);
     for (StateBuffer& buffer : parameters_.buffers())
       if (auto sources = sources_.find(buffer.name); sources != sources_.end())
-        buffer.values = whole_values({static_cast<int64_t>(buffer.values.size())}, sources->second);
+        fill_values(buffer.values, sources->second);
     for (const Copy& copy : copies_) require_equal(copy);
   }
 
@@ -163,15 +164,17 @@ class Importer {
     }
   }
 
-  void require_finite(const TensorInfo& t, const std::vector<float>& values) const {
-    const auto bad =
-        std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
-    if (bad == values.end()) return;
-    throw Error(ErrorClass::checkpoint,
-                cat(source_.path().string(), ": tensor ", t.name, ": element ",
-                    bad - values.begin(), " is ", std::isnan(*bad) ? "nan" : "infinite"),
-                "training from such weights cannot work: get the folder again, or export it from "
-                "an earlier checkpoint");
+  /// `begin`: the element with which the values begin.
+  void require_finite(const TensorInfo& t, int64_t begin, std::span<const float> values) const {
+    const auto at = first_nonfinite(DType::f32, std::as_bytes(values));
+    if (!at) return;
+    const auto bad = values.begin() + static_cast<std::ptrdiff_t>(*at);
+    throw Error(
+        ErrorClass::checkpoint,
+        cat(source_.path().string(), ": tensor ", t.name, ": element ",
+            begin + static_cast<int64_t>(*at), " is ", std::isnan(*bad) ? "nan" : "infinite"),
+        "training from such weights cannot work: get the folder again, or export it from "
+        "an earlier checkpoint");
   }
 
   /// Of a parameter or a buffer of this rank, in the folder's model.
@@ -223,28 +226,59 @@ class Importer {
               part ? cat(", wanted ", placement.shape) : ""));
   }
 
+  /// A tensor's values; of the last one that was asked for, they are kept, since a tensor may hold
+  /// two parameters.
+  const std::vector<float>& whole(const TensorInfo& t) {
+    if (whole_of_ == &t) return whole_;
+    whole_of_ = nullptr;
+    whole_.resize(static_cast<size_t>(t.shape.numel()));
+    source_.floats(t, 0, whole_);
+    require_finite(t, 0, whole_);
+    whole_of_ = &t;
+    return whole_;
+  }
+
+  /// Whether each of the parameter's parts is a sequence of rows in the tensor, too. Experts in
+  /// MXFP4 are stored column by column.
+  bool is_in_rows(const Source& source) const {
+    const bool columns = source_.quantization().method == HfQuantization::Method::mxfp4 &&
+                         source_.is_quantized(*source.tensor);
+    const std::vector<HfRows>& runs = source.placement.rows;
+    return !columns && !source.placement.transposed &&
+           std::all_of(runs.begin(), runs.end(),
+                       [](const HfRows& r) { return r.tensor_step == 1; });
+  }
+
   /// The whole parameter or buffer; this rank may hold only a shard of it.
-  std::vector<float> whole_values(const Shape& shape, const std::vector<Source>& sources) const {
-    const auto count = static_cast<size_t>(shape.numel());
-    std::vector<float> values(count);
+  void fill_values(std::span<float> values, const std::vector<Source>& sources) {
     for (const Source& source : sources) {
-      const std::vector<float> floats =
-          source_.floats(*source.tensor, 0, source.tensor->shape.numel());
-      require_finite(*source.tensor, floats);
       if (source.vocabulary && options_.folder_vocab) {
-        values.resize(std::max(count, floats.size()));
-        copy(floats, source, values);
-        values.resize(count);
+        std::vector<float> all(std::max(values.size(), whole(*source.tensor).size()));
+        copy(whole(*source.tensor), source, all);
+        std::copy_n(all.begin(), values.size(), values.begin());
         fill_added_rows(values, *options_.folder_vocab, source.placement.width);
+      } else if (is_in_rows(source)) {
+        read_rows(source, values);
       } else {
-        copy(floats, source, values);
+        copy(whole(*source.tensor), source, values);
       }
     }
-    return values;
+  }
+
+  /// Reads rows to their places.
+  void read_rows(const Source& source, std::span<float> values) const {
+    const int64_t width = source.placement.width;
+    for (const HfRows& run : source.placement.rows) {
+      if (run.parameter != source.index) continue;
+      const auto rows = values.subspan(static_cast<size_t>(run.parameter_row * width),
+                                       static_cast<size_t>(run.rows * width));
+      source_.floats(*source.tensor, run.tensor_row * width, rows);
+      require_finite(*source.tensor, run.tensor_row * width, rows);
+    }
   }
 
   /// Rows from `known` on get the mean of those before them.
-  static void fill_added_rows(std::vector<float>& values, int64_t known, int64_t width) {
+  static void fill_added_rows(std::span<float> values, int64_t known, int64_t width) {
     const auto begin = static_cast<size_t>(known * width), columns = static_cast<size_t>(width);
     if (begin >= values.size()) return;
     std::vector<double> sums(columns);
@@ -254,14 +288,25 @@ class Importer {
       values[at] = static_cast<float>(sums[at % columns] / static_cast<double>(known));
   }
 
-  void fill(Parameter& p, const std::vector<Source>& sources) const {
-    std::vector<float> values = whole_values(*shape_of(p.name), sources);
-    if (is_upcycled(p.name)) values = upcycled(*options_.upcycling, p.name, p.global, values);
+  void fill(Parameter& p, const std::vector<Source>& sources) {
+    const auto count = static_cast<size_t>(shape_of(p.name)->numel());
+    const bool here = p.shards.empty() && !is_upcycled(p.name);  // all of it, and nothing else
+    if (here && p.master.context().backend().host_memory()) {
+      fill_values({static_cast<float*>(p.master.raw()), count}, sources);
+      return put_value(p);
+    }
+    values_.assign(count, 0);
+    fill_values(values_, sources);
+    if (here) return put(p, values_);
+    const std::vector<float> made = is_upcycled(p.name)
+                                        ? upcycled(*options_.upcycling, p.name, p.global, values_)
+                                        : std::vector<float>();
+    const std::vector<float>& all = is_upcycled(p.name) ? made : values_;
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
       for_each_run(box.global, p.global, box.local, p.local,
-                   [&](int64_t global, int64_t local, int64_t count) {
-                     std::copy_n(values.data() + global, count, own.data() + local);
+                   [&](int64_t global, int64_t local, int64_t run) {
+                     std::copy_n(all.data() + global, run, own.data() + local);
                    });
     put(p, own);
   }
@@ -277,10 +322,13 @@ class Importer {
   static void put(Parameter& p, const std::vector<float>& own) {
     ExecutionContext& ctx = p.master.context();
     ctx.upload(p.master, own.data());
-    if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
+    put_value(p);
+  }
+  static void put_value(Parameter& p) {
+    if (p.value.dtype() != DType::f32) p.master.context().copy(p.value, p.master);
   }
 
-  static void copy(const std::vector<float>& from, const Source& source, std::vector<float>& to) {
+  static void copy(const std::vector<float>& from, const Source& source, std::span<float> to) {
     const HfPlacement& place = source.placement;
     const int64_t width = place.width;
     for (const HfRows& run : place.rows) {
@@ -309,6 +357,9 @@ class Importer {
   std::map<std::string, std::vector<Source>> sources_;  // by parameter
   std::vector<Copy> copies_;
   std::vector<std::string> faults_;
+  std::vector<float> values_;  // the memory of a parameter, which is used again
+  std::vector<float> whole_;   // of this tensor
+  const TensorInfo* whole_of_ = nullptr;
 };
 
 }  // namespace

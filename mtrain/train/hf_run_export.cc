@@ -17,27 +17,30 @@ namespace {
 constexpr const char* kGeneration = "generation_config.json";
 
 /// The tokenizer; null if its files are gone, which only a model that sets its own size survives.
-std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins) {
+std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins, bool warns) {
   TokenizerContext context{recipe.directory};
   try {
     return plugins.make<Tokenizer>(recipe.settings.tokenizer.type, recipe.component("tokenizer"),
                                    context);
   } catch (const Error& error) {
     if (recipe.settings.model.vocab_size == 0) throw;
-    log_warn("the folder gets no tokenizer: ", error.message());
+    if (warns) log_warn("the folder gets no tokenizer: ", error.message());
     return nullptr;
   }
 }
 
 /// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
 bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const std::string& config,
-                     HfFolderWriter& out) {
+                     int64_t vocab_size, HfFolderWriter& out) {
   bool tokenized = false, generation = false;
   auto copy_from = [&](const fs::path& folder, bool of_tokenizer) {
     for (const fs::path& file : hf_side_files(folder)) {
       const bool is_generation = file.filename() == kGeneration;
       if (is_generation == of_tokenizer) continue;
-      out.copy(file);
+      if (is_generation)
+        out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
+      else
+        out.copy(file);
       (is_generation ? generation : tokenized) = true;
     }
   };
@@ -50,14 +53,15 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const s
 
 /// A run's model as a family's folder has it.
 struct RunModel {
-  RunModel(const Recipe& recipe, PluginHost& plugins, const HfRunOptions& options)
+  /// `warns`: of what the folder does not get; one rank of a job does.
+  RunModel(const Recipe& recipe, PluginHost& plugins, const HfRunOptions& options, bool warns)
       : catalog(schema_catalog(plugins)),
         families(HfFamilies::read(plugins.folders())),
         model(recipe.config.root().at("model"), schema_of(recipe)),
         source(hf_source_folder(recipe)),
         theirs(hf_source_config(recipe)),
         family(hf_family_for_export(families, options.family, theirs, model)),
-        tokenizer(open_tokenizer(recipe, plugins)),
+        tokenizer(open_tokenizer(recipe, plugins, warns)),
         dtype(options.dtype ? *options.dtype
                             : hf_config_dtype(theirs).value_or(
                                   recipe.settings.mixed_precision.compute_type())) {
@@ -67,6 +71,7 @@ struct RunModel {
     if (tokenizer)
       facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
     config = hf_config_text(families, family, model, facts);
+    if (!warns) return;
     for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
   }
 
@@ -99,13 +104,21 @@ struct RunModel {
 }  // namespace
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
-                            int64_t step, const fs::path& to, const HfRunOptions& options) {
-  const RunModel run(recipe, plugins, options);
-  HfFolderWriter out(to);
-  HfRunExported done{.family = run.family.model_type, .dtype = run.dtype};
-  done.tokenizer = copy_side_files(run.source, run.tokenizer.get(), run.config, out);
-  done.weights = export_hf_weights(store, step, run.weights(run.dtype, options), out);
-  out.text("config.json", run.config);  // last: without it, a folder is not a model's
+                            int64_t step, const fs::path& to, const HfRunOptions& options,
+                            const HfTeam& team) {
+  std::optional<RunModel> run;
+  team.together([&] { run.emplace(recipe, plugins, options, team.first()); });
+  HfFolderWriter out(to, team);
+  HfRunExported done{.family = run->family.model_type, .dtype = run->dtype};
+  team.together([&] {
+    if (team.first())
+      done.tokenizer =
+          copy_side_files(run->source, run->tokenizer.get(), run->config, run->vocab_size, out);
+  });
+  done.weights = export_hf_weights(store, step, run->weights(run->dtype, options), out);
+  team.together([&] {
+    out.text("config.json", run->config);  // last: without it, a folder is not a model's
+  });
   out.commit();
   return done;
 }
@@ -117,7 +130,7 @@ GgmlType ggml_type_of(DType dtype) {
 HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
                               const CheckpointStore& store, int64_t step, const fs::path& to,
                               std::optional<GgmlType> type, const HfRunOptions& options) {
-  const RunModel run(recipe, plugins, options);
+  const RunModel run(recipe, plugins, options, true);
   const fs::path folder = run.tokenizer ? run.tokenizer->folder() : fs::path();
   MT_USER_CHECK(!folder.empty(), ErrorClass::config,
                 cat("a GGUF file needs tokenizer.json, and the tokenizer ",

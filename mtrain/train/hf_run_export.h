@@ -1,5 +1,6 @@
 // Exports a checkpoint of a run as a Hugging Face folder: the weights (hf_export.h), config.json
-// and the tokenizer's files. For `mtrain export` and checkpoint.hf. Stateless; one thread.
+// and the tokenizer's files. For `mtrain export` and checkpoint.hf. Stateless; for the rank's
+// thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,7 +16,7 @@ struct HfRunOptions {
   std::optional<DType> dtype;  // absent: that of the folder of model.init_from, else the run's
   std::string family;          // model_type; empty: that of model.init_from, else the first that
                                // can express the settings
-  uint64_t shard_bytes = uint64_t{5} << 30;
+  uint64_t shard_bytes = kHfShardBytes;
 };
 
 struct HfRunExported {
@@ -25,10 +26,11 @@ struct HfRunExported {
   bool tokenizer = false;  // the tokenizer's files are in the folder
 };
 
-/// Writes the folder `to`, which must not exist. Throws Error.
+/// Writes the folder `to`, which must not exist. Collective over the team, whose ranks share the
+/// shards; all throw the same Error.
 MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
-                                   const HfRunOptions& options);
+                                   const HfRunOptions& options, const HfTeam& team = {});
 
 /// Writes the checkpoint as a GGUF file, which must not exist (gguf_export.h). `type`: of matrices;
 /// absent: that of `options` or its default. Throws Error.

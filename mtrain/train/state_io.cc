@@ -55,11 +55,33 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
   return named;
 }
 
+std::vector<StateTensor> masters_of(OptimizerState& optimizer) {
+  std::vector<StateTensor> out;
+  for (auto& e : optimizer.entries())
+    out.push_back(part_of(*e.parameter, e.parameter->name, e.begin, e.master, e.is_primary));
+  return out;
+}
+
+/// Whether a step has any state of the optimizer. Every rank asks for all parameters' names, of
+/// which each has the same states.
+bool has_optimizer_state(const CheckpointStore& store, OptimizerState& optimizer) {
+  std::set<std::string> names;
+  for (const StoredTensorInfo& t : store.tensors(0)) names.insert(t.name);
+  for (auto& e : optimizer.entries())
+    for (const std::string& state : optimizer.names())
+      if (names.contains(cat(e.parameter->name, ".", state))) return true;
+  for (const auto& m : optimizer.matrix_entries())
+    if (names.contains(m.name)) return true;
+  return optimizer.names().empty() && optimizer.matrix_entries().empty();
+}
+
 /// Host memory of the slices, and the position of each slice in its tensor.
 class Staging {
  public:
   Staging() = default;
-  Staging(std::vector<StateTensor> tensors, bool primary_only) : tensors_(std::move(tensors)) {
+  /// `in_place`: a whole tensor in host memory is saved from there, without a copy.
+  Staging(std::vector<StateTensor> tensors, bool primary_only, bool in_place = false)
+      : tensors_(std::move(tensors)), in_place_(in_place) {
     for (const StateTensor& t : tensors_)
       for (const ParamBox& box : t.boxes) {
         if (primary_only && !(t.is_primary && box.is_primary)) continue;
@@ -116,6 +138,13 @@ class Staging {
     each_tensor([&](const StateTensor& t, size_t begin, size_t end) {
       if (cancelled) throw Error(ErrorClass::io, "the save was cancelled");
       copy_point();
+      const bool whole_here = boxes_[begin].second.local.extent.numel() == t.tensor.numel();
+      if (in_place_ && whole_here && backend.host_memory()) {
+        host_.push_back(nullptr);
+        slices_[begin].data = {static_cast<std::byte*>(t.tensor.raw()),
+                               static_cast<size_t>(t.tensor.numel()) * sizeof(float)};
+        return;
+      }
       for (size_t i = begin; i < end; ++i) allocate(i);
       if (boxes_[begin].second.local.extent.numel() == t.tensor.numel())
         return fetch(t.tensor, host_[begin].get());
@@ -184,6 +213,7 @@ class Staging {
   }
 
   std::vector<StateTensor> tensors_;
+  bool in_place_ = false;
   std::deque<std::vector<std::byte>> copies_;
   std::vector<Slice>
       slices_;  // first the slices of boxes_, in the same order, then those of buffers
@@ -199,7 +229,7 @@ struct StateSave::Host {
   // Keeps an exception for copy(), so that a failure here fails the save on every rank.
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
     try {
-      staging = Staging(state_tensors(parameters, optimizer), true);
+      staging = Staging(state_tensors(parameters, optimizer), true, !optimizer);
       staging.add_copies(parameters.buffers());
       if (ExecutionContext* ctx = staging.context()) ctx->stream().synchronize();
     } catch (...) {
@@ -250,7 +280,9 @@ SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerSt
 
 std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                     ParamList& parameters, OptimizerState* optimizer) {
-  Staging staging(state_tensors(parameters, optimizer), false);
+  const bool weights_only = optimizer && step == 0 && !has_optimizer_state(store, *optimizer);
+  Staging staging(weights_only ? masters_of(*optimizer) : state_tensors(parameters, optimizer),
+                  false);
   std::vector<std::string> missing;
   if (!parameters.buffers().empty())
     missing = staging.add_stored(parameters.buffers(), store.tensors(step));

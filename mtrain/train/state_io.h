@@ -41,13 +41,15 @@ class MT_API StateSave {
   std::optional<PendingSave> save_;
 };
 
-/// The same, and waits for its end.
+/// The same, and waits for its end. Without an optimizer, masters in host memory are not copied and
+/// must not change before the save is over.
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
                              OptimizerState* optimizer, const CheckpointMeta& meta);
-/// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the
-/// first tensor that is missing or of another shape. Buffers with optional_in_checkpoint that the
-/// step does not contain in the same shape keep their values: returns the names of those that this
-/// rank saves.
+/// Fills masters, values and, unless null, optimizer state from a step. If step 0 has weights only,
+/// as after `mtrain import`, the optimizer's state stays as it is at the start. Error(checkpoint)
+/// names the first tensor that is missing or of another shape. Buffers with optional_in_checkpoint
+/// that the step does not contain in the same shape keep their values: returns the names of those
+/// that this rank saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
 /// Throws Error(checkpoint) that names parameters of a step that are not in `parameters`: the model

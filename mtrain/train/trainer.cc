@@ -115,7 +115,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       ranks_(mesh.world()),
       recipe_(recipe),
       stop_(std::move(stop)),
-      planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
+      planned_(first() && !weights_only() ? require_memory(recipe, plugins) : MemoryPlan{}),
       session_(recipe, plugins,
                {.ranks_here = ranks_here(ranks_),
                 .local_rank = mesh.local_rank(),
@@ -156,13 +156,10 @@ void Trainer::build() {
                 "sft, bert, t5 or mock");
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
-  OptimizerContext context{*session_.ctx};
-  optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  buckets_.emplace(*session_.ctx, session_.parameters, sharding_options(s, mesh_));
-  optimizer_state_.emplace(*session_.ctx, *buckets_, *optimizer_);
-  interpreter_.emplace(*session_.ctx, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(*buckets_, reduce_options(s));
-  set_step_hooks(*interpreter_, *buckets_, *reducer_);
+  if (weights_only())
+    planned_.parameters = session_.parameters.numel();
+  else
+    build_step();
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
@@ -171,8 +168,20 @@ void Trainer::build() {
                                  : session_.device.substr(0, session_.device.find(',')),
                              mesh_.token());
   resume();
-  follow_batch_schedule();
+  if (!weights_only()) follow_batch_schedule();
   fill_info();
+}
+
+void Trainer::build_step() {
+  const Settings& s = recipe_.settings;
+  OptimizerContext context{*session_.ctx};
+  optimizer_ =
+      session_.plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
+  buckets_.emplace(*session_.ctx, session_.parameters, sharding_options(s, mesh_));
+  optimizer_state_.emplace(*session_.ctx, *buckets_, *optimizer_);
+  interpreter_.emplace(*session_.ctx, session_.place(mesh_.pipeline_ranks()), session_.parameters);
+  reducer_.emplace(*buckets_, reduce_options(s));
+  set_step_hooks(*interpreter_, *buckets_, *reducer_);
 }
 
 void Trainer::open_training_data(int64_t samples) {
@@ -196,28 +205,6 @@ void Trainer::follow_batch_schedule() {
 
 Trainer::~Trainer() { end_save_noexcept(); }
 
-void Trainer::fill_info() {
-  const Settings& s = recipe_.settings;
-  info_ = {.name = recipe_.name,
-           .directory = recipe_.run_directory().string(),
-           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ",
-                                             session_.device)
-                                       : session_.device,
-           .dtype = s.mixed_precision.dtype,
-           .dtype_reason = recipe_.dtype_reason,
-           .parameters = first() ? planned_.parameters : 0,
-           .total_steps = s.train.steps,
-           .first_step = state_.step,
-           .global_batch_size = batch_now(),
-           .batch_sizes = batches_.text(),
-           .total_tokens = s.train.steps > 0 ? train_samples_ * s.model.seq_length : 0,
-           .seq_length = s.model.seq_length,
-           .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .planned_memory = planned_.at_peak,
-           .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
-           .planned_bytes = planned_.reserved};
-}
-
 void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
@@ -230,7 +217,7 @@ void Trainer::run() {
   if (first() && (state_.step < s.train.steps ||
                   saved_step_ < 0))  // size of a checkpoint: masters and optimizer state in float
     store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
-                         (1 + optimizer_state_->names().size()));
+                         (1 + (optimizer_state_ ? optimizer_state_->names().size() : 0)));
   notify([&](Observer& o) { o.on_start(info_); });
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();

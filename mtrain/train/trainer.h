@@ -83,6 +83,11 @@ class MT_API Trainer {
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
           std::unique_ptr<OwnMesh> own_mesh);
   bool first() const { return mesh_.first(); }
+  /// Whether the run is only to get a step 0 with the weights: then nothing of a step is built.
+  bool weights_only() const {
+    return recipe_.weights_only && ranks_.size() == 1 && recipe_.settings.dist.zero == 0;
+  }
+  OptimizerState* optimizer_state() { return optimizer_state_ ? &*optimizer_state_ : nullptr; }
   bool should_stop();
   /// True if train.max_minutes have passed and this invocation has done at least one step.
   bool out_of_time() const;
@@ -99,6 +104,7 @@ class MT_API Trainer {
   void require_agreement();
   void warn_of_mixed_arithmetic();
   void build();
+  void build_step();
   bool records_step();
   StepLoss forward_backward(std::span<const MicroBatch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);

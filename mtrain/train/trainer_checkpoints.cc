@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/run_ties.h"
@@ -99,8 +100,7 @@ void Trainer::save() {
   try_save(state_.step, [&] {
     std::exception_ptr failure;
     try {
-      save_.emplace(*store_, session_.parameters, &*optimizer_state_,
-                    meta(state_.consumed_samples));
+      save_.emplace(*store_, session_.parameters, optimizer_state(), meta(state_.consumed_samples));
     } catch (...) {
       failure = std::current_exception();
     }
@@ -155,37 +155,41 @@ void Trainer::end_save() {
 }
 
 /// Writes the checkpoint's weights as a Hugging Face folder. Training continues without it if that
-/// fails: the checkpoint has the weights.
+/// fails: the checkpoint has the weights. The ranks that save checkpoints write it together.
 void Trainer::export_hf(int64_t step, bool saved) {
-  const std::string& folder = recipe_.settings.checkpoint.hf;
-  if (folder.empty() || !first()) return;
-  const fs::path to = fs::path(folder) / cat("step-", step);
-  std::error_code error;
-  const bool there = fs::exists(to, error);
-  if (there && !saved) return;
+  const CheckpointSection& section = recipe_.settings.checkpoint;
+  if (section.hf.empty() || !mesh_.savers()) return;
+  const HfTeam team(*mesh_.savers());
+  const fs::path to = fs::path(section.hf) / cat("step-", step);
   LongOperation exporting(ranks_.activity(), "exporting the weights");
-  auto failed = [&](const std::string& why) {
-    event(cat("warning: the weights of step ", step, " are not exported: ", why));
-  };
   try {
-    if (there)
-      for (const fs::path& aside : set_aside_hf_exports(folder, {step}))
+    bool needed = false;
+    team.together([&] {
+      if (!team.first()) return;
+      std::error_code error;
+      const bool there = fs::exists(to, error);
+      needed = saved || !there;
+      if (!there || !saved) return;
+      for (const fs::path& aside : set_aside_hf_exports(section.hf, {step}))
         event(cat(to.string(), " was of other weights and is now ", aside.string()));
-    const HfRunExported done =
-        export_hf_run(recipe_, session_.plugins, CheckpointStore(store_->folder()), step, to, {});
+    });
+    if (!team.of_each(needed)[0]) return;
+    const HfRunOptions options{.shard_bytes = *hf_shard_bytes(section.hf_shard_size)};
+    const HfRunExported done = export_hf_run(
+        recipe_, session_.plugins, CheckpointStore(store_->folder()), step, to, options, team);
     event(cat("weights of step ", step, ": ", to.string(), ", ", done.family, " in ",
-              name(done.dtype)));
+              name(done.dtype), ", ", counted(done.weights.files, "file"),
+              done.weights.ranks > 1 ? cat(" by ", done.weights.ranks, " ranks") : ""));
   } catch (const Error& fault) {
-    failed(fault.message());
-  } catch (const std::exception& fault) {  // such as too little memory
-    failed(fault.what());
+    if (fault.error_class() == ErrorClass::peer) throw;  // the job has failed
+    event(cat("warning: the weights of step ", step, " are not exported: ", fault.message()));
   }
 }
 
 void Trainer::save_copy(const fs::path& folder) {
   if (!mesh_.savers()) return;
   CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
-  save_state(store, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+  save_state(store, session_.parameters, optimizer_state(), meta(state_.consumed_samples));
 }
 
 CheckpointMeta Trainer::meta(int64_t consumed) const {
@@ -235,7 +239,7 @@ void Trainer::resume() {
           recipe_.settings.train.steps;  // otherwise no step is left and nothing is reported
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !report);
-  const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
+  const auto fresh = load_state(*store_, *latest.step, session_.parameters, optimizer_state());
   if (!fresh.empty())  // buffers of this rank's stage
     log_warn("the checkpoint does not contain ", fresh.front(),
              fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "",

@@ -10,6 +10,28 @@
 
 namespace mtrain {
 
+void Trainer::fill_info() {
+  const Settings& s = recipe_.settings;
+  info_ = {.name = recipe_.name,
+           .directory = recipe_.run_directory().string(),
+           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ",
+                                             session_.device)
+                                       : session_.device,
+           .dtype = s.mixed_precision.dtype,
+           .dtype_reason = recipe_.dtype_reason,
+           .parameters = first() ? planned_.parameters : 0,
+           .total_steps = s.train.steps,
+           .first_step = state_.step,
+           .global_batch_size = batch_now(),
+           .batch_sizes = batches_.text(),
+           .total_tokens = s.train.steps > 0 ? train_samples_ * s.model.seq_length : 0,
+           .seq_length = s.model.seq_length,
+           .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
+           .planned_memory = planned_.at_peak,
+           .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
+           .planned_bytes = planned_.reserved};
+}
+
 void Trainer::begin_profile() {
   const ProfilingSection& p = recipe_.settings.profiling;
   if (p.type != "trace" || std::ranges::find(p.ranks, ranks_.rank()) == p.ranks.end() ||

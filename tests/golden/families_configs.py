@@ -240,6 +240,8 @@ FAMILIES = {
         "biases, all kv heads, llama3": dict(attention_bias=True, **ALL_KV, **rope_by_kind(LLAMA3, 300.0)),
         "other blocks": dict(layer_types=["full_attention", "sliding_attention"] + ["full_attention"] * 3),
         "no windows": dict(layer_types=["full_attention"] * 5, **rope_by_kind(LINEAR, 300.0)),
+        # Of an older config.json: transformers does not give its base to blocks with a window.
+        "rope_theta": dict(rope_theta=300.0),
     }, bounds=LATER),
     "cohere2": Family("Cohere2Config", "Cohere2ForCausalLM", dict(num_hidden_layers=5, sliding_window=7), {
         "plain": dict(layer_norm_eps=1e-3),

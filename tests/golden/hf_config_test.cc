@@ -159,6 +159,13 @@ TEST_CASE("model.init_ignore lists keys that are not understood: others are repo
   CHECK(has(got.refused[0].fix, "list each key to ignore, such as rope_scaling.factor"));
   CHECK(has(got.refused[1].what, "rope_scaling.factor, which mtrain understands"));
   CHECK(got.absent.empty());
+  const Json nested = {{"model_type", "olmo3"},
+                       {"rope_parameters", {{"full_attention", {{"rope_theta", 300.0}}}}}};
+  got = read(nested, "llama", 32, {"rope_parameters.full_attention", "rope_parameters.other"});
+  REQUIRE(got.refused.size() == 1);
+  CHECK(has(got.refused[0].what, "init_ignore lists rope_parameters.full_attention, which has "));
+  CHECK(has(got.refused[0].fix, "such as rope_parameters.full_attention.rope_theta"));
+  CHECK(got.absent == std::vector<std::string>{"rope_parameters.other"});
 
   const Folder folder("llama_tiny", {{"rope_theta", 500.0}});
   expect(recipe_of(folder.path, "type: llama, init_ignore: [rope_theta]"),

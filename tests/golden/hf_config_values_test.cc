@@ -74,6 +74,9 @@ TEST_CASE(
     CHECK_MESSAGE(got.refused[0].fix.find(c.fix) != std::string::npos, got.refused[0].fix);
     CHECK(read(config, c.plugin, 32, {c.key}).refused.empty());
   }
+  Json chunks = tiny("llama_tiny");
+  chunks["layer_types"] = {"full_attention", "chunked_attention"};
+  CHECK(has(read(chunks, "llama").refused.at(0).what, "full_attention and sliding_attention"));
   // transformers has no defaults for these.
   Json scaling = tiny("llama_tiny");
   scaling["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
@@ -92,6 +95,21 @@ TEST_CASE(
   window["model_type"] = "mistral";
   window["architectures"] = {"MistralForCausalLM"};
   CHECK(values(read(window, "llama")).at("model.attention.window") == "8");
+}
+
+TEST_CASE("OLMo 3: transformers gives the base of rotary positions to blocks without a window") {
+  auto theta = [](const Json& keys, const char* of) {
+    Json config = {{"model_type", "olmo3"}};
+    config.update(keys);
+    return std::stod(values(read(config, "llama")).at(of));
+  };
+  const Json flat = {{"rope_theta", 300.0}};
+  CHECK(theta(flat, "model.rope.theta") == 300);
+  CHECK(theta(flat, "model.rope.local_theta") == 500000);
+  CHECK(theta(Json::object(), "model.rope.local_theta") == 500000);
+  const Json nested = {{"rope_parameters", {{"sliding_attention", {{"rope_theta", 20.0}}}}}};
+  CHECK(theta(nested, "model.rope.local_theta") == 20);
+  CHECK(theta(nested, "model.rope.theta") == 500000);
 }
 
 TEST_CASE("Qwen's windows: a switch, the blocks that have one, and lists") {

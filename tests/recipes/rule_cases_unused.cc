@@ -184,6 +184,8 @@ constexpr RuleCase kUnused[] = {
     {"retain-all", "llama",
      "checkpoint.interval=10 checkpoint.retain_interval=20 checkpoint.keep=0",
      "checkpoint.interval=10 checkpoint.retain_interval=20"},
+    {"hf-shard-size-unused", "llama", "checkpoint.hf_shard_size=1GB",
+     "checkpoint.hf_shard_size=1GB checkpoint.hf=exports"},
     {"logger-interval-unused", "llama", "logger.interval=5 logger.console=off",
      "logger.interval=5"},
     {"memory-interval-unused", "llama", "logger.memory_interval=5 logger.console=off",

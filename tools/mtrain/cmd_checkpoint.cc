@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "cli.h"
 #include "mtrain/base/counted.h"
@@ -110,28 +111,43 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
   std::cout << checkpoint_digest(chosen->path) << '\n';
 }
 
-/// checkpoint.hf of a run; empty if it is not set or not known.
-fs::path exports_of(const fs::path& run) {
-  try {
-    const Node config = parse_yaml(read_saved_config(run).resolved, "the run's configuration");
-    const Node* hf = config.find("checkpoint.hf");
-    return hf && hf->kind() == NodeKind::string ? hf->as_text() : "";
-  } catch (const Error&) {  // a run of an old version has no record
-    return {};
-  }
+/// checkpoint.hf of a saved configuration; empty if it is not set. An older version recorded it as
+/// it was written: relative to the folder in which it ran, which is not known.
+fs::path exports_of(const SavedConfig& saved) {
+  if (const std::string absolute = identity_of(saved).exports; !absolute.empty()) return absolute;
+  const Node config = parse_yaml(saved.resolved, "the run's configuration");
+  const Node* hf = config.find("checkpoint.hf");
+  return hf && hf->kind() == NodeKind::string ? hf->as_text() : "";
+}
+
+/// The folders of exports of a run and of its checkpoints after a step, which other invocations may
+/// have written.
+std::set<fs::path> exports_of(const fs::path& run, const CheckpointStore& store, int64_t step) {
+  std::set<fs::path> out;
+  auto add = [&](auto&& saved) {
+    try {
+      if (const fs::path folder = exports_of(saved()); !folder.empty()) out.insert(folder);
+    } catch (const Error&) {  // a run of an old version has no record
+    }
+  };
+  add([&] { return read_saved_config(run); });
+  for (const CheckpointInfo& info : store.list())
+    if (info.step > step) add([&] { return read_saved_config(info.path); });
+  return out;
 }
 
 void rewind(const fs::path& path, int64_t step) {
-  const fs::path run = run_of(path), exports = exports_of(run);  // before anything is moved
+  const fs::path run = run_of(path);
   CheckpointStore store(checkpoints_of(path).folder, StoreOptions{});
+  const std::set<fs::path> exports = exports_of(run, store, step);  // before anything is moved
   const std::vector<fs::path> moved = store.rewind(step);
   note_rewind(run, step);
   std::vector<int64_t> steps;
   for (const fs::path& folder : moved)
     steps.push_back(std::stoll(folder.filename().string().substr(std::strlen("step-"))));
   std::vector<fs::path> folders = moved;
-  if (!exports.empty())
-    for (const fs::path& folder : set_aside_hf_exports(exports, steps)) folders.push_back(folder);
+  for (const fs::path& dir : exports)
+    for (const fs::path& folder : set_aside_hf_exports(dir, steps)) folders.push_back(folder);
   for (const fs::path& folder : folders)
     std::cout << "moved to " << printable(folder.string()) << '\n';
   std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step "

@@ -1,7 +1,6 @@
 // mtrain export, import and convert: Hugging Face folders from runs, runs from Hugging Face
 // folders, and such folders in another type.
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/hf_run_export.h"
@@ -26,23 +26,8 @@ struct ExportOptions {
   std::string from, to, dtype, family, shard_size = "5GB";
 };
 
-/// The bytes of 5GB, 500MB, 100KB or 4096; nothing for any other text.
-std::optional<uint64_t> bytes_of(const std::string& text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number == 0) return std::nullopt;
-  const std::string unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const uint64_t factor = unit == "GB"                  ? 1000000000
-                          : unit == "MB"                ? 1000000
-                          : unit == "KB"                ? 1000
-                          : unit.empty() || unit == "B" ? 1
-                                                        : 0;
-  if (factor == 0 || number > UINT64_MAX / factor) return std::nullopt;
-  return number * factor;
-}
-
 std::string check_size(const std::string& text) {
-  return bytes_of(text)
+  return hf_shard_bytes(text)
              ? std::string()
              : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40), "'");
 }
@@ -90,7 +75,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   const SavedRun& run = source.run;
   const HfRunOptions how{.dtype = dtype_of(options),
                          .family = options.family,
-                         .shard_bytes = *bytes_of(options.shard_size)};
+                         .shard_bytes = *hf_shard_bytes(options.shard_size)};
   const CheckpointStore store(run.checkpoints);
   const HfRunExported done =
       is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,
@@ -106,7 +91,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
 
 void convert_to_gguf(const Cli& cli, const ExportOptions& options, const HfDir& source) {
   const fs::path folder = fs::absolute(source.path()).lexically_normal();
-  const auto tensors = hf_folder_tensors(source, DType::f32, *bytes_of(options.shard_size));
+  const auto tensors = hf_folder_tensors(source, DType::f32, *hf_shard_bytes(options.shard_size));
   const DType own = hf_config_dtype(source.config_text()).value_or(DType::bf16);
   const GgmlType type = ggml_type(options).value_or(ggml_type_of(own));
   const HfExported done =
@@ -136,8 +121,8 @@ void convert(const Cli& cli, const ExportOptions& options) {
   const HfFamilies families = HfFamilies::read(plugin_host(cli).folders());
   const auto parsed = nlohmann::json::parse(config, nullptr, false);
   const std::string type = parsed.is_object() ? parsed.value("model_type", "") : "";
-  const HfExported done = convert_hf_weights(source, dtype, *bytes_of(options.shard_size), out,
-                                             type.empty() ? nullptr : families.find(type, ""));
+  const HfExported done = convert_hf_weights(source, dtype, *hf_shard_bytes(options.shard_size),
+                                             out, type.empty() ? nullptr : families.find(type, ""));
   const bool quantized = quantization.method != HfQuantization::Method::none;
   out.text("config.json", dtype || quantized
                               ? hf_config_with_dtype(config, origin, dtype.value_or(DType::bf16))
@@ -165,6 +150,7 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
        {"logger.console=off", "logger.metrics=false", "logger.tensorboard=false"})
     overrides.emplace_back(quiet);
   Recipe recipe = recipe_of_folder(from, overrides, plugins);
+  recipe.weights_only = true;
   cli.status = run_training(cli, recipe, plugins);
   if (!cli.quiet && cli.status == 0)
     std::cout << run << ": step 0 has the weights of " << from << '\n';

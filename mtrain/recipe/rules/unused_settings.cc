@@ -194,6 +194,8 @@ constexpr Rule kRules[] = {
     row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
     row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",
         {"with checkpoint.keep=0 no checkpoint is deleted"}),
+    row("hf-shard-size-unused", "checkpoint.hf_shard_size", "checkpoint.hf != ''",
+        {"it is the size of files of checkpoint.hf"}),
     row("logger-interval-unused", "logger.interval", "logger.console != 'off'",
         {"metrics.jsonl and TensorBoard have every step"}),
     row("memory-interval-unused", "logger.memory_interval", "logger.console != 'off'",

@@ -72,6 +72,11 @@ void CheckpointSection::bind(Fields& f) {
     "waits for the export; empty: no exports")
       .example("models/run1")
       .resume(safe);
+  f("hf_shard_size", hf_shard_size,
+    "largest size of a file of checkpoint.hf, such as 500MB; a larger tensor has a file of its "
+    "own. "
+    "The ranks that save checkpoints share the files")
+      .resume(safe);
   bind_local(f);
 }
 

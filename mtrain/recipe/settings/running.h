@@ -28,7 +28,7 @@ struct CheckpointSection {
           local_replica_stride = 1;
   std::string resume = "auto", dir, local_dir;
   bool async = false;
-  std::string hf;
+  std::string hf, hf_shard_size = "5GB";
   void bind(Fields& f);
 
  private:

@@ -73,7 +73,7 @@ TEST_CASE("after a rewind, exports of later steps are set aside and written anew
   done(scratch, words + " -q");
   const auto old = tensors(scratch / "hf/step-4");
   const Outcome back = done(scratch, "checkpoint rewind run --step 2");
-  CHECK_MESSAGE(has(back.out, "moved to hf/set-aside-1/step-4"), back.out);
+  CHECK_MESSAGE(has(back.out, "hf/set-aside-1/step-4"), back.out);
   CHECK(fs::exists(scratch / "hf/step-2"));
   CHECK_FALSE(fs::exists(scratch / "hf/step-4"));
   CHECK(tensors(scratch / "hf/set-aside-1/step-4") == old);
@@ -84,4 +84,24 @@ TEST_CASE("after a rewind, exports of later steps are set aside and written anew
   CHECK(is_of_checkpoint(scratch, "4"));
   CHECK(tensors(scratch / "hf/step-4") != old);
   CHECK(tensors(scratch / "hf/set-aside-2/step-4") == old);
+}
+
+TEST_CASE("a rewind sets exports aside, whatever the working directories of rewind and run were") {
+  const Scratch scratch("mtrain-hf-folders");
+  scratch.write("r.yaml", kRecipe);
+  fs::create_directories(scratch / "elsewhere");
+  const std::string words =
+      "r.yaml -q run.dir=" + (scratch / "run").string() + " checkpoint.interval=2 checkpoint.hf=hf";
+  done(scratch, words + " train.steps=4");
+  const Outcome later = cli_in(scratch / "elsewhere", "../" + words + " train.steps=6");
+  REQUIRE_MESSAGE(later.status == 0, later.err);
+  REQUIRE(fs::exists(scratch / "hf/step-4"));
+  REQUIRE(fs::exists(scratch / "elsewhere/hf/step-6"));
+  const Outcome back = cli_in("/", "checkpoint rewind " + (scratch / "run").string() + " --step 2");
+  REQUIRE_MESSAGE(back.status == 0, back.err);
+  CHECK_FALSE(fs::exists(scratch / "hf/step-4"));
+  CHECK(fs::exists(scratch / "hf/set-aside-1/step-4"));
+  CHECK(fs::exists(scratch / "hf/step-2"));
+  CHECK_FALSE(fs::exists(scratch / "elsewhere/hf/step-6"));
+  CHECK(fs::exists(scratch / "elsewhere/hf/set-aside-1/step-6"));
 }

@@ -119,6 +119,30 @@ TEST_CASE("added rows of every table have the mean of the folder's rows, and oth
   }
 }
 
+TEST_CASE("ids of generation_config.json that have no row become those of config.json") {
+  const Scratch scratch("mtrain-resize-generation");
+  copy_golden(scratch, "llama_tiny", 260);
+  const std::string theirs =
+      R"({"bos_token_id": 5, "eos_token_id": [7, 180], "pad_token_id": 190, "temperature": 0.5})";
+  write_at(scratch / "there/generation_config.json", theirs);
+  auto exported = [&](const std::string& rows) {
+    done(scratch, "import there run-" + rows + " -q model.init_vocab=resize tokenizer.path=more " +
+                      "model.vocab_size=" + rows);
+    done(scratch, "-q export run-" + rows + " out-" + rows);
+    return slurp(scratch / ("out-" + rows) / "generation_config.json");
+  };
+  CHECK(exported("261") == theirs);
+  write_at(scratch / "more/tokenizer.json", small_tokenizer(150));
+  const auto ours = nlohmann::json::parse(exported("151"));
+  const auto config = nlohmann::json::parse(slurp(scratch / "out-151/config.json"));
+  CHECK(ours.at("bos_token_id") == 5);
+  CHECK(ours.at("temperature") == 0.5);
+  for (const char* key : {"eos_token_id", "pad_token_id"}) {
+    const auto own = config.value(key, nlohmann::json());
+    CHECK((own.is_null() ? !ours.contains(key) : ours.at(key) == own));
+  }
+}
+
 TEST_CASE("a resized model trains, continues, and is exported in the folder's type") {
   const Scratch scratch("mtrain-resize-trains");
   copy_golden(scratch, "llama_tiny", 230);

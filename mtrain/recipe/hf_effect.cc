@@ -1,0 +1,39 @@
+#include "mtrain/recipe/hf_effect.h"
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/expression.h"
+#include "mtrain/config/expression_node.h"
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+
+bool hf_has_effect(const HfModel& model, const std::string& path) {
+  ExpressionScope scope;
+  scope.name = [&](std::string_view name, size_t at) -> ExpressionValue {
+    constexpr std::string_view kSection = "model.";
+    if (!name.starts_with(kSection)) throw ExpressionError(cat("not of the model: ", name), at);
+    const Node value = model.value(std::string(name.substr(kSection.size())));
+    if (value.is_null()) throw AbsentName{};
+    return expression_value(value, at);
+  };
+  for (const Rule& rule : unused_setting_rules()) {
+    if (!rule.unused || cat("model.", path) != rule.path) continue;
+    try {
+      const ExpressionValue acts = evaluate_expression(rule.must, scope);
+      if (const auto* flag = std::get_if<bool>(&acts); flag && !*flag) return false;
+    } catch (const ExpressionError&) {  // it depends on settings outside of the model
+    } catch (const AbsentName&) {
+    }
+  }
+  return true;
+}
+
+Node hf_meaning(const HfModel& model, const std::string& path) {
+  if (path != "moe.router.normalize" || model.value(path).as_text() != "auto") return {};
+  const bool softmax = model.value("moe.router.score").as_text() == "softmax";
+  const bool divided = softmax ? model.value("moe.router.pre_softmax").as_text() != "true"
+                               : model.number("moe.top_k") > 1;  // RouterRule::normalizes
+  return Node::string(divided ? "always" : "never");
+}
+
+}  // namespace mtrain

@@ -1,0 +1,18 @@
+// Whether and how a setting of a model acts, for export: a setting without an effect needs no key.
+// Stateless functions; safe from any thread.
+#pragma once
+#include <string>
+
+#include "mtrain/recipe/hf_tensors.h"
+
+namespace mtrain {
+
+/// False if the rules on settings without an effect say that this one has none with the values of
+/// the model's other settings.
+bool hf_has_effect(const HfModel& model, const std::string& path);
+
+/// The value for which a setting stands: whether router.normalize=auto is always or never. Null: it
+/// stands for itself.
+Node hf_meaning(const HfModel& model, const std::string& path);
+
+}  // namespace mtrain
