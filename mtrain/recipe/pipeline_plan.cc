@@ -360,9 +360,9 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   plan.steps = step_rules(recipe, plan);
   if (d.schedule_file.empty() || d.pp == 1) {  // generated schedules are valid
     const BatchSchedule batches = s.batches();
-    for (const auto& stage : batches.stages())
+    for (const auto& period : batches.periods())
       plan.with_micro_batches(s.micro_batches(
-          stage.samples));  // throws if the schedule cannot run with this number of micro-batches
+          period.samples));  // throws if the schedule cannot run with this number of micro-batches
     return plan;
   }
   Simulated run = plan.simulated();

@@ -69,7 +69,7 @@ void batch_facts(const ConfigContainer& config, std::map<std::string, Expression
   if (!fault.empty()) return;
   facts["batch.largest"] = batches.largest();
   facts["batch.divisor"] = batches.common_divisor();
-  facts["batch.last_from"] = batches.stages().back().first_step;
+  facts["batch.last_from"] = batches.periods().back().steps_before;
 }
 
 void layout_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
