@@ -373,13 +373,14 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
   std::vector<std::string> out;
   for (const FieldSpec& spec : model.plugin().fields) {
     const std::string value = brief(model.value(spec.path));
-    if (!hf_has_effect(model, spec.path)) continue;
     for (const std::string& known :
          {values_without(family, spec.path, value), number_without(family, spec.path, model),
           positions_without(family, spec.path, model)})
       if (!known.empty())
         out.push_back(
             cat("model.", spec.path, "=", value, ": ", family.model_type, " has ", known, " only"));
+    // Of a key that is written, import must accept the value, whether it has an effect or not.
+    if (!hf_has_effect(model, spec.path)) continue;
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
                                     [&](const auto& s) { return s.first == spec.path; });
     if (fixed != family.settings.end()) {

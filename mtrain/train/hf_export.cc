@@ -16,14 +16,20 @@ namespace {
 
 constexpr size_t kMostFaults = 12;
 
-/// Rounds values to T. The check has a loop of its own, so that this one is vectorized.
+/// Rounds values to T. A value that T cannot represent is only looked for if there is one, so that
+/// the first loop is vectorized.
 template <class T>
 void pack(std::span<const float> values, int64_t begin, const std::string& tensor,
           std::vector<std::byte>& out) {
   out.resize(values.size() * sizeof(T));
   auto* to = reinterpret_cast<T*>(out.data());
-  for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<T>(values[i]);
-  for (size_t i = 0; i < values.size(); ++i)
+  unsigned lost = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    to[i] = static_cast<T>(values[i]);
+    lost |= static_cast<unsigned>(std::fabs(to_float(to[i])) == INFINITY) &
+            static_cast<unsigned>(std::fabs(values[i]) < INFINITY);
+  }
+  for (size_t i = 0; lost != 0 && i < values.size(); ++i)
     MT_USER_CHECK(std::isfinite(to_float(to[i])) || !std::isfinite(values[i]), ErrorClass::numeric,
                   cat("tensor ", tensor, ": element ", begin + static_cast<int64_t>(i), " is ",
                       values[i], ", which this type cannot represent"),

@@ -82,7 +82,8 @@ TEST_CASE("rotary settings by kind of attention are objects within an object") {
                   {"rope_theta", 5000.0},
                   {"rope_local_base_freq", 300.0}}) == got);
   got = settings({{"model_type", "olmo3"}, {"rope_theta", 7000.0}});
-  CHECK(std::stod(got.at("model.rope.local_theta")) == 7000);
+  CHECK(std::stod(got.at("model.rope.theta")) == 7000);
+  CHECK(std::stod(got.at("model.rope.local_theta")) == 500000);  // as transformers 5 reads it
 
   Json config = {{"model_type", "gemma3_text"}, {"rope_parameters", both}};
   config["rope_parameters"]["chunked_attention"] = {{"rope_type", "default"}};
