@@ -175,18 +175,14 @@ void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
 }
 
 std::vector<int32_t> tokens_before_text(const Tokenizer& tokenizer) {
-  const std::vector<SpecialToken> special = tokenizer.special_tokens();
-  if (special.empty()) return {};
+  if (tokenizer.special_tokens().empty()) return {};
+  const std::string_view text = "a";
+  const std::vector<int32_t> plain = tokenizer.encode(text);
   std::vector<int32_t> ids;
-  std::vector<TextSpan> spans;
   call_plugin(tokenizer, "encode()",
-              [&] { tokenizer.encode_with("a", {.add_special = true}, ids, &spans); });
-  size_t count = 0;  // special tokens represent no text
-  while (count < ids.size() && spans[count].begin == spans[count].end &&
-         std::any_of(special.begin(), special.end(),
-                     [&](const SpecialToken& token) { return token.id == ids[count]; }))
-    ++count;
-  ids.resize(count);
+              [&] { tokenizer.encode_with(text, {.add_special = true}, ids, nullptr); });
+  check_ids(tokenizer, ids);
+  ids.erase(std::search(ids.begin(), ids.end(), plain.begin(), plain.end()), ids.end());
   return ids;
 }
 

@@ -194,11 +194,22 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
 
 /// Segments are written with their special tokens, as <s> and </s>: they replace a template.
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
+  const std::vector<SpecialToken> special = tokenizer_.special_tokens();
+  std::vector<std::string> names;
+  for (const SpecialToken& token : special) names.push_back(token.text);
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    const std::vector<int32_t> ids =
-        encode_chat(chat::Text(segment.text, chat::kTemplate), tokenizer_).ids;
-    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    for (const chat::ChatPiece& piece : chat::split_special(chat::Text(segment.text), names)) {
+      if (piece.special >= 0) {
+        out.ids.push_back(special[static_cast<size_t>(piece.special)].id);
+        continue;
+      }
+      const std::string_view text =
+          std::string_view(segment.text)
+              .substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
+      call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(text, out.ids); });
+    }
+    mtrain::check_ids(tokenizer_, out.ids);
     out.trained.resize(out.ids.size(),
                        segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }

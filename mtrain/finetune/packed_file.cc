@@ -10,6 +10,7 @@
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/tokenizer_record.h"
 #include "mtrain/finetune/record_file.h"
+#include "mtrain/finetune/record_format.h"
 
 namespace mtrain::finetune {
 namespace {
@@ -177,6 +178,20 @@ void check_settings(const std::string& name, const std::map<std::string, std::st
   }
 }
 
+/// Packs of segments from before their special tokens were recognized have other ids.
+void check_segments(const std::string& name, const std::map<std::string, std::string>& packed,
+                    const std::string& remedy) {
+  const auto format = packed.find("format"), records = packed.find("records");
+  const bool current =
+      format == packed.end() || encoded_format(format->second) == format->second ||
+      (records != packed.end() && records->second == encoded_format(format->second));
+  MT_USER_CHECK(current, ErrorClass::config,
+                cat(name,
+                    " was packed from segments by an earlier version, which wrote special "
+                    "tokens in them as plain text"),
+                remedy);
+}
+
 /// Returns `prefix` after checking that all of its files exist.
 const fs::path& complete(const fs::path& prefix) {
   std::error_code ignored;
@@ -232,6 +247,7 @@ void PackedFile::check_origin(const Manifest& manifest, const PackedOrigin& want
                 cat("set model.seq_length=", manifest.seq_length, ", or ", again(prefix_),
                     " --seq-length ", wanted.seq_length));
   check_settings(name, manifest.settings, wanted, again(prefix_));
+  check_segments(name, manifest.settings, again(prefix_));
   std::error_code ignored;
   if (fs::is_regular_file(manifest.source, ignored)) {
     const std::string now = record_digest(manifest.source);

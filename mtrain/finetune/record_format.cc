@@ -87,6 +87,10 @@ std::vector<std::string> record_format_names() {
   return out;
 }
 
+std::string encoded_format(const std::string& format) {
+  return format == name(RecordFormat::segments) ? format + " with special tokens" : format;
+}
+
 const char* name(RecordFormat format) { return formats()[static_cast<size_t>(format)].name; }
 
 RecordFormat detect_format(std::span<const Json> records, const Columns& columns,

@@ -35,6 +35,9 @@ enum class RecordFormat : uint8_t {
 /// Their names, in the order of the enumeration.
 MT_API std::vector<std::string> record_format_names();
 MT_API const char* name(RecordFormat format);
+/// The name of a format as a part of an identity. That of segments has changed since an earlier
+/// version, which did not recognize special tokens in them.
+MT_API std::string encoded_format(const std::string& format);
 
 /// The name of a field in the format -> its name in the file.
 using Columns = std::map<std::string, std::string>;

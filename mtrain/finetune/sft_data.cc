@@ -313,6 +313,7 @@ std::map<std::string, std::string> packed_settings(const SftSettings& settings, 
                                                    int64_t seq_length) {
   auto out = settings_of_packs(settings);
   out["format"] = file.format;
+  out["records"] = encoded_format(file.format);
   out["packed_length"] = cat(settings.packed_length > 0 ? settings.packed_length : seq_length);
   return out;
 }

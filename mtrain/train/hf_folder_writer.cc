@@ -9,6 +9,7 @@
 #include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/train/background_writer.h"
@@ -162,30 +163,63 @@ void HfFolderWriter::copy(const fs::path& file) {
   if (team_.first()) text(file.filename().string(), read_file(file));
 }
 
-HfWritten HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
-                                  HfTensorReader& reader) {
-  const auto shards = shards_of(tensors, shard_bytes);
-  nlohmann::json map = nlohmann::json::object();
-  uint64_t total = 0;
+namespace {
+
+/// The files of the weights.
+struct FilePlan {
+  std::vector<std::vector<size_t>> shards;        // the tensors of each file
+  std::vector<int> owners;                        // the rank that writes it
+  uint64_t total = 0;                             // bytes of all tensors
+  nlohmann::json map = nlohmann::json::object();  // the file of each tensor
+};
+
+FilePlan plan_files(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
+                    const std::vector<bool>& writers) {
+  FilePlan out;
+  out.shards = shards_of(tensors, shard_bytes);
   std::vector<uint64_t> sizes;
-  for (size_t s = 0; s < shards.size(); ++s) {
+  for (size_t s = 0; s < out.shards.size(); ++s) {
     sizes.push_back(0);
-    for (size_t i : shards[s]) {
-      map[tensors[i].name] = shard_name(s + 1, shards.size());
+    for (size_t i : out.shards[s]) {
+      out.map[tensors[i].name] = shard_name(s + 1, out.shards.size());
       sizes.back() += bytes_of(tensors[i]);
     }
-    total += sizes.back();
+    out.total += sizes.back();
   }
-  const std::vector<int> owners = balanced(sizes, writers_);
+  out.owners = balanced(sizes, writers);
+  return out;
+}
+
+}  // namespace
+
+HfWritten HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
+                                  HfTensorReader& reader) {
+  FilePlan files;
+  std::string digest;
   team_.together([&] {
-    for (size_t s = 0; s < shards.size(); ++s)
-      if (owners[s] == team_.rank())
-        write_shard(temporary_ / shard_name(s + 1, shards.size()), tensors, shards[s], reader);
-    if (shards.size() == 1) return;
-    const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    files = plan_files(tensors, shard_bytes, writers_);
+    std::string all = files.map.dump();
+    for (const TensorSpec& t : tensors) all += cat('\n', t.name, ' ', name(t.dtype), ' ', t.shape);
+    digest = sha256(all);
+  });
+  const std::string firsts = team_.of_first(digest);
+  team_.together([&] {
+    MT_USER_CHECK(digest == firsts, ErrorClass::config,
+                  "this rank would write other tensors or files than the first rank",
+                  "give all ranks the same folder of model.init_from and the same tokenizer");
+  });
+  team_.together([&] {
+    const size_t count = files.shards.size();
+    for (size_t s = 0; s < count; ++s)
+      if (files.owners[s] == team_.rank())
+        write_shard(temporary_ / shard_name(s + 1, count), tensors, files.shards[s], reader);
+    if (count == 1) return;
+    const nlohmann::json index = {{"metadata", {{"total_size", files.total}}},
+                                  {"weight_map", files.map}};
     text("model.safetensors.index.json", index.dump(2) + "\n");
   });
-  return {.files = shards.size(), .ranks = std::set<int>(owners.begin(), owners.end()).size()};
+  return {.files = files.shards.size(),
+          .ranks = std::set<int>(files.owners.begin(), files.owners.end()).size()};
 }
 
 void HfFolderWriter::commit() {

@@ -149,7 +149,7 @@ double largest_distance(const Values& a, const Values& b) {
   REQUIRE(a.size() == b.size());
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i)
-    if (double d = std::fabs(a[i] - b[i]); !(d <= worst)) worst = d;
+    if (double d = std::fabs(a[i] - b[i]); !(d <= worst)) worst = std::isnan(d) ? INFINITY : d;
   return worst;
 }
 

@@ -81,9 +81,8 @@ std::vector<std::string> take_settings(std::vector<std::string>& words) {
 
 Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
                    const std::string& section) {
-  Node own = Node::map(), whole = Node::map();  // of key=value, and of section.key=value
+  Node whole = Node::map();
   whole.set(section, Node::map());
-  if (arguments.empty()) return own.with_base_path(section);
   Report report;
   const SchemaCatalog catalog = schema_catalog(plugins);
   for (const std::string& argument : arguments) {
@@ -92,12 +91,13 @@ Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& ar
       return is_text_setting(full ? key : cat(section, ".", key), catalog);
     };
     // The number of the argument is not known here, so messages show its text alone.
-    if (auto override = parse_override({.text = argument}, report, false, is_text))
-      apply_override(full ? whole : own, *override, report);
+    auto override = parse_override({.text = argument}, report, false, is_text);
+    if (!override) continue;
+    if (!full) override->key = cat(section, ".", override->key);
+    apply_override(whole, *override, report);
   }
   report.throw_if_errors();
-  for (const auto& entry : whole.get(section)->entries()) own.set(entry.key, entry.value);
-  return own.with_base_path(section);
+  return Node(*whole.get(section)).with_base_path(section);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,

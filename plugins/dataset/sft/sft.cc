@@ -29,7 +29,7 @@ struct Part {
   std::string text() const {
     if (!*this) return "null";
     return packed ? cat('"', packed->digest(), " packed\"")
-                  : cat('"', records.digest, ' ', records.format, '"');
+                  : cat('"', records.digest, ' ', encoded_format(records.format), '"');
   }
 };
 

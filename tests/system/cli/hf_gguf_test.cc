@@ -117,7 +117,7 @@ TEST_CASE("options and models that do not fit a GGUF file are refused") {
     CHECK_MESSAGE(outcome.status == status, details);
     CHECK_MESSAGE(has(outcome.err, part), outcome.err);
   };
-  fails("export run out --dtype q8_0", 2, "GGUF files only");
+  fails("export run out --dtype q8_0", 2, "only for GGUF files");
   fails("export run out.gguf --shard-size 1GB", 2, "--shard-size");
   done(scratch, "-q export run out.gguf");
   fails("export run out.gguf", 18, "exists already");

@@ -196,6 +196,21 @@ TEST_CASE("packs of other settings are refused by name") {
                [&] { datasets.make(scratch, "path: x"); });
 }
 
+TEST_CASE("packs of segments from before their special tokens were recognized are refused") {
+  ScratchFolder scratch;
+  Datasets datasets;
+  put(scratch / "x.jsonl", R"({"segments": [{"text": "a", "label": 0}, {"text": "b", "label": 1}]})"
+                           "\n");
+  auto done = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  datasets.make(scratch, "path: x");
+  std::string manifest = read_file(scratch / "x.packed.json");
+  manifest.replace(manifest.find(" with special tokens"), 20, "");
+  put(scratch / "x.packed.json", manifest);
+  expect_error(ErrorClass::config, {"packed from segments by an earlier version", "data pack"},
+               [&] { datasets.make(scratch, "path: x"); });
+}
+
 TEST_CASE(
     "settings that packing has fixed are refused where they differ, and pass where they are equal "
     "or left out") {

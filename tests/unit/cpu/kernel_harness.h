@@ -109,6 +109,7 @@ void check_close(const Buffer<T>& got, Want&& want, std::string_view what, doubl
   for (int64_t i = 0; i < got.count(); ++i) {
     double w = want(i), allowed = factor * kRounding<T> * (std::fabs(w) + scale);
     double ratio = std::fabs(got[i] - w) / allowed;
+    if (std::isnan(ratio)) ratio = INFINITY;  // stays the worst
     if (!(ratio <= worst)) worst = ratio, at = i;
   }
   std::string name(what);
