@@ -190,9 +190,10 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "default: the template of the run or the tokenizer")
       ->type_name("NAME|PATH")
       ->needs(chat);
+  auto add_special = std::make_shared<bool>(false);
   command
       ->add_flag(
-          "--add-special,!--no-add-special", options->add_special,
+          "--add-special,!--no-add-special", *add_special,
           "begin each prompt with the special tokens that the tokenizer's file puts before a "
           "text, such as <s>; default: for Hugging Face folders, imported models and runs "
           "of fine-tuning")
@@ -228,8 +229,9 @@ void add_generate_command(CLI::App& app, Cli& cli) {
       "20 --seed 7\n"
       "  mtrain generate --from models/Llama-3.2-1B --prompt - < prompts.txt\n"
       "  mtrain generate --from runs/answers --chat");
-  command->callback([&cli, options, prompt, command] {
+  command->callback([&cli, options, prompt, add_special, command] {
     options->prompted = prompt->count() > 0;
+    if (command->count("--add-special") > 0) options->add_special = *add_special;
     if (options->sampling.temperature == 0)
       for (const char* option : {"--top-k", "--top-p", "--seed"})
         if (command->count(option) > 0)

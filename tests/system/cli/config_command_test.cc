@@ -74,7 +74,8 @@ TEST_CASE("config show: views, formats and the order of words") {
 
   // Line ends in texts, keys with blanks, percentages and units: in flags and in JSON.
   const std::vector<std::string> special = {
-      "dataset={type: sft, path: x, prompt: \"a\\n'{instruction}' \\\\n\\t\", roles: {'na me': "
+      "dataset={type: sft, path: /data/x, prompt: \"a\\n'{instruction}' \\\\n\\t\", roles: {'na "
+      "me': "
       "user}}",
       "train.steps=2k", "scheduler.warmup_steps=10%", "run.dir=x"};
   auto shown = [&](std::vector<std::string> arguments) {
@@ -88,7 +89,7 @@ TEST_CASE("config show: views, formats and the order of words") {
   const std::string whole = shown(with({r}));
   for (const char* view : {"--resolved", "--minimal", "--raw"}) {
     const std::string json = scratch.write("again.json", shown(with({r, view, "--json"})));
-    CHECK_MESSAGE(shown({json}) == whole, view);
+    CHECK_MESSAGE(shown({json}) == whole, std::string(view));
   }
   const std::string file = scratch.write("again.flags", shown(with({r, "--minimal", "--flags"})));
   CHECK(shown({(scratch / "empty.yaml").string(), "-f", file}) == whole);

@@ -263,9 +263,10 @@ TEST_CASE(
   };
   tokens("model", "5");
   tokens("model --no-add-special", "4");
-  scratch.write("r.yaml",
-                "model: {init_from: model, seq_length: 16}\ntokenizer: {type: hf, path: model}\n"
-                "dataset: mock\ntrain: {steps: 1, micro_batch_size: 1, global_batch_size: 1}\n");
+  scratch.write(
+      "r.yaml",
+      "model: {type: llama, init_from: model, seq_length: 16}\ntokenizer: {type: hf, path: model}\n"
+      "dataset: mock\ntrain: {steps: 1, micro_batch_size: 1, global_batch_size: 1}\n");
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
   tokens("run", "4");
   tokens("run --add-special", "5");

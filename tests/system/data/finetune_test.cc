@@ -300,7 +300,7 @@ TEST_CASE("data show and data pack check the rules between settings, as training
     const char *file, *settings;
     std::vector<std::string> says;
   };
-  const std::string argument = "command line, argument ";
+  const std::string argument = "command line: dataset.";
   for (const auto& row :
        {Row{"x.jsonl",
             "dataset.packing=offline dataset.packed_length=32",
@@ -366,12 +366,12 @@ TEST_CASE("the identity of sft follows records, encoding and order") {
   std::set<std::string> seen = {identity("path: x.jsonl")};
   CHECK(nlohmann::json::parse(*seen.begin())["dataset"] == "sft");
   CHECK(identity("{path: x.jsonl, split: '1'}") == *seen.begin());
+  CHECK(identity("{path: x.jsonl, columns: {prompt: prompt}}") == *seen.begin());
   for (const char* yaml :
        {"{path: x.jsonl, split: '9,1,0'}", "{path: x.jsonl, train_on: all}",
         "{path: x.jsonl, packing: offline}", "{path: x.jsonl, template_path: t.jinja}",
-        "{path: x.jsonl, template_path: u.jinja}", "{path: x.jsonl, columns: {prompt: prompt}}",
-        "{path: x.jsonl, date: '2025-01-01'}", "{path: x.jsonl, too_long: drop}",
-        "{path: x.jsonl, valid_path: x.jsonl}"})
+        "{path: x.jsonl, template_path: u.jinja}", "{path: x.jsonl, date: '2025-01-01'}",
+        "{path: x.jsonl, too_long: drop}", "{path: x.jsonl, valid_path: x.jsonl}"})
     CHECK_MESSAGE(seen.insert(identity(yaml)).second, yaml);
   CHECK(seen.insert(identity("path: x.jsonl", 17)).second);
   CHECK(seen.insert(identity("path: x.jsonl", 16, 2)).second);
