@@ -210,12 +210,15 @@ bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b
 void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths) {
   const std::string text = error.message() + error.hint();
   const InputPath* named = nullptr;
+  // Several settings may name one folder; the text names the setting that was read.
+  auto fit = [&](const InputPath& path) {
+    return std::pair(path.result.native().size(), text.find(path.setting) != std::string::npos);
+  };
   for (const auto& path : paths) {
     const bool there =
         text.find(path.result.string()) != std::string::npos ||
         (!path.base.empty() && text.find((path.base / path.given).string()) != std::string::npos);
-    if (there && (!named || path.result.native().size() > named->result.native().size()))
-      named = &path;
+    if (there && (!named || fit(path) > fit(*named))) named = &path;
   }
   if (!named || text.find(named->text()) != std::string::npos) throw;
   throw Error(error.error_class(), cat(error.message(), "; ", named->text()), error.hint());
