@@ -157,7 +157,7 @@ void drop_component(Node& tree, const std::string& name, const std::string& next
   if (component && now != next) drop_owned(*given, "", *component, *section);
 }
 
-std::string setting_of_others(std::string_view path, const Schema& chosen,
+std::string setting_of_others(std::string_view path, std::string_view written, const Schema& chosen,
                               const SchemaCatalog& catalog) {
   const size_t dot = path.find('.');
   if (dot == std::string_view::npos) return {};
@@ -171,7 +171,7 @@ std::string setting_of_others(std::string_view path, const Schema& chosen,
   }
   if (others.empty()) return {};
   return cat(section, ".type is ", chosen.name,
-             ", which does not have this setting: remove it (on the command line: ~", path,
+             ", which does not have this setting: remove it (on the command line: ~", written,
              "), or choose ", join(others, ", "),
              others.size() == 1 ? ", which has it" : ", which have it");
 }

@@ -35,8 +35,8 @@ void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaC
 void drop_component(Node& tree, const std::string& section, const std::string& next,
                     const SchemaCatalog& catalog);
 /// Help for a setting that other components of its section have but the chosen one does not; "" for
-/// any other path.
-std::string setting_of_others(std::string_view path, const Schema& chosen,
+/// any other path. `written`: the name that the user wrote, to be removed.
+std::string setting_of_others(std::string_view path, std::string_view written, const Schema& chosen,
                               const SchemaCatalog& catalog);
 /// Help for `model: {llama: {…}}`, which uses a component's name as a key; "" for any other path.
 std::string component_as_key(std::string_view path, const SchemaCatalog& catalog);

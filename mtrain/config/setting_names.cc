@@ -38,7 +38,8 @@ std::string advice_for(std::string_view wanted, const ChosenComponents& chosen,
       help.substr(kUse.size(), help.find_first_of(" :=,(", kUse.size()) - kUse.size());
   for (const auto& [section, schema] : chosen)
     if (setting.starts_with(section + "."))
-      if (const std::string why = setting_of_others(setting, *schema, catalog); !why.empty())
+      if (const std::string why = setting_of_others(setting, wanted, *schema, catalog);
+          !why.empty())
         return cat(help, "; but ", why);
   return help;
 }
@@ -79,7 +80,7 @@ KeyIndex all_names(const SchemaCatalog& catalog, const ChosenComponents& chosen)
     std::string help = component_as_key(wanted, catalog);
     for (const auto& [section, schema] : chosen)
       if (help.empty() && wanted.starts_with(section + "."))
-        help = setting_of_others(wanted, *schema, catalog);
+        help = setting_of_others(wanted, wanted, *schema, catalog);
     if (!help.empty()) return help;
     if (!*own) own->emplace(with_settings_of(chosen, catalog));
     return advice_for(wanted, chosen, catalog, **own);

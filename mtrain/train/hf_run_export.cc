@@ -15,6 +15,7 @@ namespace mtrain {
 namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
 
 /// The tokenizer; null if its files are gone, which only a model that sets its own size survives.
 std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins, bool warns) {
@@ -31,12 +32,13 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plug
 
 /// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
 bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const std::string& config,
-                     int64_t vocab_size, HfFolderWriter& out) {
+                     int64_t vocab_size, const std::string& chat_template, HfFolderWriter& out) {
   bool tokenized = false, generation = false;
   auto copy_from = [&](const fs::path& folder, bool of_tokenizer) {
     for (const fs::path& file : hf_side_files(folder)) {
       const bool is_generation = file.filename() == kGeneration;
       if (is_generation == of_tokenizer) continue;
+      if (!chat_template.empty() && file.filename() == kChatTemplate) continue;
       if (is_generation)
         out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
       else
@@ -47,6 +49,7 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const s
   const fs::path files = tokenizer ? tokenizer->folder() : fs::path();
   if (!files.empty()) copy_from(files, true);
   if (!source.empty()) copy_from(source, false);
+  if (!chat_template.empty()) out.text(kChatTemplate, chat_template);
   if (!generation) out.text(kGeneration, hf_generation_text(config));
   return tokenized;
 }
@@ -112,8 +115,8 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const Che
   HfRunExported done{.family = run->family.model_type, .dtype = run->dtype};
   team.together([&] {
     if (team.first())
-      done.tokenizer =
-          copy_side_files(run->source, run->tokenizer.get(), run->config, run->vocab_size, out);
+      done.tokenizer = copy_side_files(run->source, run->tokenizer.get(), run->config,
+                                       run->vocab_size, options.chat_template, out);
   });
   done.weights = export_hf_weights(store, step, run->weights(run->dtype, options), out);
   team.together([&] {

@@ -17,6 +17,9 @@ struct HfRunOptions {
   std::string family;          // model_type; empty: that of model.init_from, else the first that
                                // can express the settings
   uint64_t shard_bytes = kHfShardBytes;
+  /// The text of chat_template.jinja; empty: the folder has the tokenizer's own, if any. For
+  /// folders.
+  std::string chat_template = {};
 };
 
 struct HfRunExported {

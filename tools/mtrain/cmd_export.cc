@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
@@ -62,6 +64,17 @@ void say_done(const Cli& cli, const ExportOptions& options, const HfExported& do
             << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
 }
 
+/// The run's own chat template. A file that is gone is a warning: the weights do not need it.
+std::string chat_template_text(const Recipe& recipe) {
+  try {
+    const auto own = template_of_run(recipe);
+    return own ? own->source : "";
+  } catch (const Error& error) {
+    log_warn("the folder gets no chat template: ", error.message());
+    return "";
+  }
+}
+
 void export_run(const Cli& cli, const ExportOptions& options) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
@@ -75,7 +88,8 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   const SavedRun& run = source.run;
   const HfRunOptions how{.dtype = dtype_of(options),
                          .family = options.family,
-                         .shard_bytes = *hf_shard_bytes(options.shard_size)};
+                         .shard_bytes = *hf_shard_bytes(options.shard_size),
+                         .chat_template = chat_template_text(run.recipe)};
   const CheckpointStore store(run.checkpoints);
   const HfRunExported done =
       is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,

@@ -61,15 +61,10 @@ void warn_of_unread_prompts(const GenerateOptions& options) {
 chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
   if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
   const Recipe& recipe = session.recipe;
+  if (auto own = template_of_run(recipe)) return std::move(*own);
   std::string which = finetune::RecordSettings{}.template_name;
-  if (const std::string& type = recipe.settings.dataset.type; type == "sft") {
-    auto settings = read_config<finetune::SftSettings>(recipe.component("dataset"));
-    const auto& records = settings.records;
-    if (!records.chat_template.empty()) return chat::ready_made(records.chat_template);
-    if (!records.template_path.empty())
-      return chat::read_template(recipe.resolve(records.template_path), records.template_name);
-    which = records.template_name;
-  }
+  if (recipe.settings.dataset.type == "sft")
+    which = read_config<finetune::SftSettings>(recipe.component("dataset")).records.template_name;
   const fs::path folder = session.tokenizer->folder();
   MT_USER_CHECK(!folder.empty(), ErrorClass::config,
                 "--chat needs a chat template, and neither the run nor its tokenizer has one",

@@ -4,9 +4,20 @@
 #include <ctime>
 
 #include "mtrain/base/text.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/chat_tokens.h"
+#include "mtrain/finetune/sft_data.h"
 
 namespace mtrain {
+
+std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe) {
+  if (recipe.settings.dataset.type != "sft") return std::nullopt;
+  const auto records = read_config<finetune::SftSettings>(recipe.component("dataset")).records;
+  if (!records.chat_template.empty()) return chat::ready_made(records.chat_template);
+  if (records.template_path.empty()) return std::nullopt;
+  return chat::read_template(recipe.resolve(records.template_path), records.template_name);
+}
+
 namespace {
 
 constexpr const char* kWords = "wordsofanassistant";  // to find what a template writes after it

@@ -4,14 +4,20 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
+
+/// The chat template that a fine-tuning run sets, by name or as a file; nothing where it uses the
+/// tokenizer's or none.
+std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe);
 
 class Conversation {
  public:

@@ -176,6 +176,31 @@ TEST_CASE("experts are exported one by one and imported again") {
   CHECK_MESSAGE(has(refused.err, "model.moe.router.bias=false: deepseek_v3 has true"), refused.err);
 }
 
+TEST_CASE("an exported run of fine-tuning has the chat template that it was trained with") {
+  const Scratch scratch("mtrain-export-template");
+  write_at(
+      scratch / "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  write_at(scratch / "own.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}");
+  std::string recipe = tiny_recipe();
+  recipe.replace(recipe.find("dataset: mock\n"), 14,
+                 "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\n");
+  scratch.write("r.yaml", recipe);
+  const std::string train = "r.yaml -q train.steps=1 validation.steps=0 scheduler.warmup_steps=0 ";
+  done(scratch, train + "run.dir=named dataset.chat_template=chatml");
+  done(scratch, "-q export named named_out");
+  CHECK(has(slurp(scratch / "named_out/chat_template.jinja"), "<|im_start|>"));
+  done(scratch, train + "run.dir=own dataset.template_path=own.jinja");
+  done(scratch, "-q export own own_out");
+  CHECK(slurp(scratch / "own_out/chat_template.jinja") == slurp(scratch / "own.jinja"));
+  fs::remove(scratch / "own.jinja");
+  const Outcome gone = cli_in(scratch.path(), "export own gone_out");
+  CHECK(gone.status == 0);
+  CHECK_MESSAGE(has(gone.err, "no chat template"), gone.err);
+  CHECK_FALSE(fs::exists(scratch / "gone_out/chat_template.jinja"));
+}
+
 TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
   const Scratch scratch("mtrain-export-faults");
   copy_golden(scratch, "llama_tiny", "there");

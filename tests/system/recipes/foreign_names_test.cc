@@ -179,6 +179,7 @@ TEST_CASE("on the command line and by `config explain`, too") {
         {"dataset={type: sft, path: x, packing: in_batch}",
          "help: write offline (in_batch is its name in trainers that pack each micro-batch "
          "separately; offline packs over the whole file)"},
+        {"sample_packing=true", "remove it (on the command line: ~sample_packing), or choose sft"},
         {"dataset.split=1",
          "help: dataset.type is mock, which does not have this setting: remove it (on the command "
          "line: ~dataset.split), or choose "}}) {
