@@ -111,7 +111,7 @@ constexpr ForeignName kNames[] = {
     // scheduler
     {"lr_scheduler_type", "transformers", "scheduler.type", "constant_with_warmup is constant, warmup_stable_decay is wsd"},
     {"lr_scheduler", "axolotl", "scheduler.type", "cosine, linear, constant, wsd or inverse_sqrt"},
-    {"lr_decay_style", "Megatron-LM", "scheduler.type", "WSD is wsd, inverse-square-root is inverse_sqrt"},
+    {"lr_decay_style", "Megatron-LM", "scheduler.type", "cosine, linear, constant, wsd (WSD) or inverse_sqrt (inverse-square-root)"},
     {"lr_scheduler_kwargs", "transformers", "", "the schedule's settings are those of the section scheduler"},
     {"warmup_ratio", "transformers, axolotl", "scheduler.warmup_steps", "0.05 is 5%"},
     {"lr_warmup_fraction", "Megatron-LM", "scheduler.warmup_steps", "0.05 is 5%"},
@@ -163,8 +163,8 @@ constexpr ForeignName kNames[] = {
     {"pretrained_model_name_or_path", "transformers", "model.init_from", "a Hugging Face folder on this machine; nothing is downloaded"},
     {"checkpoint_dir", "torchtune", "model.init_from", "the folder with config.json and *.safetensors"},
     {"initial_load_path", "torchtitan", "model.init_from", ""},
-    {"push_to_hub", "transformers", "", "nothing is sent anywhere; upload the run's folder by hand"},
-    {"hub_model_id", "transformers, axolotl", "", "nothing is sent anywhere; upload the run's folder by hand"},
+    {"push_to_hub", "transformers", "", "nothing is sent anywhere; upload the folder of `mtrain export RUN DIR` by hand"},
+    {"hub_model_id", "transformers, axolotl", "", "nothing is sent anywhere; upload the folder of `mtrain export RUN DIR` by hand"},
     {"trust_remote_code", "transformers, axolotl", "", "code of a model's folder is never run"},
     // validation
     {"eval_steps", "transformers, axolotl", "validation.interval", ""},

@@ -127,7 +127,8 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
               << (arguments.options.split_on == SplitOn::blank_lines
                       ? ", because the text has no blank lines"
                       : "")
-              << "; dataset.split needs several: use --split-on lines or --document-bytes N\n";
+              << "; dataset.split needs several: use --split-on lines, --split-on blank-lines or "
+                 "--document-bytes N\n";
   }
   if (report.replaced)
     std::cout << "  " << counted(report.replaced, "line") << " had invalid UTF-8 replaced\n";

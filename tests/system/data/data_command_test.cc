@@ -94,7 +94,8 @@ TEST_CASE("prepare remarks on lines that all became one document") {
   put(scratch / "x.txt", "one\ntwo\nthree\n");
   const std::string remark = "  the 3 lines are one document",
                     fix =
-                        "; dataset.split needs several: use --split-on lines or --document-bytes N";
+                        "; dataset.split needs several: use --split-on lines, --split-on "
+                        "blank-lines or --document-bytes N";
   auto says = [&](const std::string& words) {
     return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
   };
