@@ -187,7 +187,8 @@ TEST_CASE("an exported run of fine-tuning has the chat template that it was trai
   recipe.replace(recipe.find("dataset: mock\n"), 14,
                  "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\n");
   scratch.write("r.yaml", recipe);
-  const std::string train = "r.yaml -q train.steps=1 validation.steps=0 scheduler.warmup_steps=0 ";
+  const std::string train =
+      "r.yaml -q model.seq_length=256 train.steps=1 validation.steps=0 scheduler.warmup_steps=0 ";
   done(scratch, train + "run.dir=named dataset.chat_template=chatml");
   done(scratch, "-q export named named_out");
   CHECK(has(slurp(scratch / "named_out/chat_template.jinja"), "<|im_start|>"));
