@@ -187,7 +187,9 @@ TEST_CASE("router_logits in fp64: the product and its gradients in double, round
       }
 }
 
-TEST_CASE("route: logits in fp64 are told apart in double, and their gradient is in double") {
+TEST_CASE(
+    "route: logits in fp64 that differ only in double select different experts, and their gradient "
+    "is in double") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   const Values z = {0.3, 0.1, 0.3 + 1e-12, 0.3 - 1e-12, -0.2, 0.2};
