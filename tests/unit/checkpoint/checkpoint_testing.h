@@ -1,4 +1,4 @@
-// What the tests of mtrain/checkpoint share: a temporary folder, error capture, sample slices.
+// What the tests of mtrain/checkpoint share: error capture, sample slices.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -12,28 +12,9 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/checkpoint/slice.h"
+#include "temp_dir.h"
 
 namespace mtrain::testing {
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-ckpt-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// The class of the mtrain::Error that `act` throws and its text, "" when it throws none. Anything
 /// else fails the test.

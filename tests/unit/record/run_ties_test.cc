@@ -11,29 +11,13 @@
 #include "mtrain/record/run_history.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/train_state.h"
+#include "temp_dir.h"
 
 using namespace mtrain;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-ties-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
+using Folder = testing::TempDir;
 
 /// The texts of an invocation; one of an older version has no identity.
 SavedConfig texts(const fs::path& run, const std::string& invocation) {

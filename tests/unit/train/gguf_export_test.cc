@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "temp_dir.h"
 
 using namespace mtrain;
 
@@ -33,19 +34,9 @@ class Counting final : public HfTensorSource {
   std::vector<TensorSpec> specs_;
 };
 
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-gguf-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
+struct Folder : testing::TempDir {
   void put(const std::string& name, const std::string& text) const {
-    write_file_atomic(path / name, text);
+    write_file_atomic(path() / name, text);
   }
 };
 
@@ -125,10 +116,11 @@ TEST_CASE("rows of queries alternate between the halves of a head, and gemma's n
   const std::string name = "model.layers.0.self_attn.q_proj.weight";
   auto values = [&](const std::string& type, const std::string& tensor, const Shape& shape) {
     Counting source({{tensor, DType::f32, shape}});
-    const fs::path to = folder.path / (type + ".gguf");
+    const fs::path to = folder.path() / (type + ".gguf");
     fs::remove(to);
     const HfExported done = write_gguf(
-        to, {.config = config(type), .tokenizer = folder.path, .name = "t", .type = GgmlType::f32},
+        to,
+        {.config = config(type), .tokenizer = folder.path(), .name = "t", .type = GgmlType::f32},
         source);
     CHECK(done.tensors == 1);
     const std::string bytes = read_file(to);
@@ -150,12 +142,12 @@ TEST_CASE("rows of queries alternate between the halves of a head, and gemma's n
 
 TEST_CASE("what llama.cpp does not have is refused by name, and an existing file is kept") {
   const Folder folder;
-  const fs::path to = folder.path / "x.gguf";
+  const fs::path to = folder.path() / "x.gguf";
   const std::vector<TensorSpec> norm = {{"model.norm.weight", DType::f32, Shape{3}}};
   auto refused = [&](const std::string& text, const std::vector<TensorSpec>& specs,
                      const std::string& part) {
     const std::string message =
-        refusal({.config = text, .tokenizer = folder.path, .name = "t"}, specs, to);
+        refusal({.config = text, .tokenizer = folder.path(), .name = "t"}, specs, to);
     CHECK_MESSAGE(message.find(part) != std::string::npos, message);
   };
   refused(config("llama"), norm, "tokenizer.json: no such file");
@@ -174,16 +166,16 @@ TEST_CASE("what llama.cpp does not have is refused by name, and an existing file
       {"type":"ByteLevel","add_prefix_space":false}})");
   refused(config("llama"), norm, "has the id 9, and the model has 5 rows");
   folder.put("tokenizer.json", kTokenizer);
-  CHECK(refusal({.config = config("llama"), .tokenizer = folder.path, .name = "t"}, norm, to)
+  CHECK(refusal({.config = config("llama"), .tokenizer = folder.path(), .name = "t"}, norm, to)
             .empty());
   const std::string before = read_file(to);
   Counting source(norm);
   CHECK_THROWS_AS(
-      write_gguf(to, {.config = config("llama"), .tokenizer = folder.path, .name = "t"}, source),
+      write_gguf(to, {.config = config("llama"), .tokenizer = folder.path(), .name = "t"}, source),
       Error);
   CHECK(read_file(to) == before);
   int left = 0;
-  for (const auto& entry : fs::directory_iterator(folder.path))
+  for (const auto& entry : fs::directory_iterator(folder.path()))
     left += entry.path().filename().string().find("partial") != std::string::npos ? 1 : 0;
   CHECK(left == 0);
 }

@@ -12,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/config/yaml_load.h"
+#include "temp_dir.h"
 
 using namespace mtrain;
 
@@ -19,22 +20,7 @@ namespace {
 
 using Part = HfTensorRule::Part;
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-hf-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
+using Folder = testing::TempDir;
 
 Schema schema() {
   auto field = [](const char* path, Fact fact, const char* value) {

@@ -13,31 +13,13 @@
 #include "mtrain/base/text.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/train/hf_export.h"
+#include "temp_dir.h"
 
 using namespace mtrain;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-team-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  size_t entries() const {
-    return static_cast<size_t>(
-        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
-  }
-
- private:
-  fs::path path_;
-};
+using Folder = testing::TempDir;
 
 std::vector<TensorSpec> specs() {
   std::vector<TensorSpec> out;
