@@ -73,6 +73,9 @@ MT_API std::string_view trim(std::string_view text);
 
 /// Optimal-string-alignment edit distance (insert, delete, replace, swap of neighbours).
 MT_API int edit_distance(std::string_view a, std::string_view b);
+/// Whether a shell's pattern such as "llama*", "?b" or "[ab]*" matches the whole name; * matches
+/// dots, too. Linear in the name for each star.
+MT_API bool glob_match(std::string_view pattern, std::string_view name);
 /// The candidates for which `wanted` is a likely typo, nearest first, at most `limit`.
 MT_API std::vector<std::string> nearest(std::string_view wanted,
                                         const std::vector<std::string>& candidates,

@@ -33,39 +33,6 @@ std::vector<std::string> value_texts(const std::vector<Node>& values) {
   return out;
 }
 
-/// "llama*", "?b", "[ab]*" as a shell matches names; linear in the text for each star.
-bool glob_match(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  auto one = [&](size_t& at, char c) {
-    if (pattern[at] == '?') return ++at, true;
-    size_t close = pattern[at] == '[' ? pattern.find(']', at + 2) : std::string_view::npos;
-    if (close == std::string_view::npos) return pattern[at] == c ? (++at, true) : false;
-    bool negate = pattern[at + 1] == '!', in = false;
-    for (size_t i = at + 1 + (negate ? 1 : 0); i < close; ++i) {
-      bool range = i + 2 < close && pattern[i + 1] == '-';
-      in = in || (range ? pattern[i] <= c && c <= pattern[i + 2] : pattern[i] == c);
-      if (range) i += 2;
-    }
-    if (in == negate) return false;
-    return at = close + 1, true;
-  };
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && one(p, name[n])) {
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 /// A setting, then what contains it: "a.b[0]", "a.b", "a".
 std::vector<std::string> levels(const std::string& setting) {
   std::vector<std::string> out = {setting};

@@ -60,7 +60,8 @@ std::string replica_differences(std::span<const Parameter* const> parameters,
 
 void require_equal_replicas(const ParamList& parameters, const RankMesh& mesh, int64_t step) {
   std::vector<const Parameter*> dense, experts;
-  for (const Parameter& p : parameters.all()) (p.expert ? experts : dense).push_back(&p);
+  for (const Parameter& p : parameters.all())
+    if (p.trained) (p.expert ? experts : dense).push_back(&p);
   std::string found = replica_differences(dense, mesh.replicas());
   if (found.empty()) found = replica_differences(experts, mesh.expert_replicas());
   MT_USER_CHECK(found.empty(), ErrorClass::numeric,

@@ -15,7 +15,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       region_(scope, options.shared_input),
       heads_(shard_heads(options.layout, scope.parallel().tp)),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed,
-           {options.init_std, options.bias}),
+           {options.init_std, options.bias, qkv_matrices(options.layout, embed.size)}),
       norm_(options.qk_norm ? std::optional<QkNorm>(std::in_place, scope, options.layout, heads_,
                                                     *options.qk_norm)
                             : std::nullopt),
@@ -26,12 +26,12 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       out_(scope / "out", embed, all_heads(options.layout, heads_),
            {options.out_init_std, options.out_bias.value_or(options.bias)}),
       core_(scope, options, heads_) {
-  qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
   MT_CHECK(copies, "ranks share key/value heads, but have no group");
-  for (Parameter* p : {&qkv_.weight, qkv_.bias}) {
+  Parameter* adapted = qkv_.adapter() ? &qkv_.adapter()->b() : nullptr;
+  for (Parameter* p : {&qkv_.weight, qkv_.bias, adapted}) {
     if (!p) continue;
     int64_t row = p->numel() / p->local[0];
     p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});

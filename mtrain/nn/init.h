@@ -10,12 +10,14 @@
 namespace mtrain {
 
 struct Init {
-  enum class Kind : uint8_t { constant, normal } kind = Kind::constant;
-  float value = 0;  // the constant, or the standard deviation
+  enum class Kind : uint8_t { constant, normal, uniform } kind = Kind::constant;
+  float value = 0;  // the constant, the standard deviation, or the bound
 
   static Init zeros() { return {Kind::constant, 0}; }
   static Init ones() { return {Kind::constant, 1}; }
   static Init normal(float stddev) { return {Kind::normal, stddev}; }
+  /// Between -bound and bound.
+  static Init uniform(float bound) { return {Kind::uniform, bound}; }
 };
 
 /// Fills `values` with elements first_index, first_index + 1, … of the parameter `name`.

@@ -1,26 +1,40 @@
 #include "mtrain/nn/layers.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "mtrain/nn/vocabulary.h"
 
 namespace mtrain {
 
+namespace {
+Parameter& add_weight(const Scope& scope, const Dim& out, const Dim& in,
+                      const LinearOptions& options) {
+  Parameter& weight =
+      scope.param("weight", {out, in}, Init::normal(options.init_std), true, ParamRole::matrix);
+  if (!options.matrices.empty()) weight.matrices = options.matrices;
+  return weight;
+}
+}  // namespace
+
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
-    : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true,
-                         ParamRole::matrix)),
+    : weight(add_weight(scope, out, in, options)),
       bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false, ParamRole::bias)
                         : nullptr),
-      quantized_(scope.quantized_products(weight)) {}
+      quantized_(scope.quantized_products(weight)),
+      adapter_(Adapter::of(scope, weight, out, in)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, quantized_);
+  Tensor y = linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, quantized_);
+  return adapter_ ? adapter_->add_to(y, x) : y;
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.sharded()) return (*this)(x, residual);
-  return add_bias(region.leave(x, weight.use(), quantized_), bias ? bias->use() : Tensor(),
-                  residual);
+  Tensor sum = adapter_ ? region.leave(adapter_->add_to(
+                              linear(x, weight.use(), {}, {}, quantized_), x))
+                        : region.leave(x, weight.use(), quantized_);
+  return add_bias(sum, bias ? bias->use() : Tensor(), residual);
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
@@ -50,8 +64,11 @@ Embedding::Embedding(const Scope& scope, const Dim& rows, Parameter& table)
       first_row_(first_row_of(scope, rows)) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
-  return sharded_ ? region_.leave(embedding(weight.use(), ids, first_row_))
-                  : embedding(weight.use(), region_.own_tokens(ids), first_row_);
+  Tensor x = sharded_ ? region_.leave(embedding(weight.use(), ids, first_row_))
+                      : embedding(weight.use(), region_.own_tokens(ids), first_row_);
+  // Backward passes through all blocks, as the lists of a step's actions say.
+  if (x.context().grad_enabled && !x.node()) x.set_node(std::make_shared<GradTarget>());
+  return x;
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/nn/adapter.h"
 #include "mtrain/nn/model.h"
 #include "mtrain/nn/region.h"
 #include "mtrain/nn/scope.h"
@@ -15,10 +16,11 @@ namespace mtrain {
 struct LinearOptions {
   float init_std = 0.02f;
   bool bias = false;
+  std::vector<LogicalMatrix> matrices = {};  // of the weight; empty: it is one matrix
 };
 
-/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, plus `residual` if it is defined. Local: only the weight is
-/// sharded; a call does not communicate.
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, plus `residual` if it is defined, and plus the product of
+/// its adapter if it has one. Local: only the weight is sharded; a call does not communicate.
 class MT_API Linear {
  public:
   Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
@@ -26,15 +28,19 @@ class MT_API Linear {
   /// The same at the end of a region, where each rank has a shard of the inputs: sums the products
   /// over the ranks, then adds bias and residual once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
-  /// Weight and bias, for Region::project.
-  operator LinearWeights() const {  // NOLINT(google-explicit-constructor)
-    return {weight.use(), bias ? bias->use() : Tensor(), quantized_};
+  /// For Region::project.
+  operator Projection() const {  // NOLINT(google-explicit-constructor)
+    return {{weight.use(), bias ? bias->use() : Tensor(), quantized_},
+            adapter_ ? &*adapter_ : nullptr};
   }
   Parameter& weight;
   Parameter* bias;
+  /// Null: none.
+  const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
 
  private:
   const QuantizedProducts* quantized_;  // null: products are in the weight's type
+  std::optional<Adapter> adapter_;
 };
 
 /// Looks up rows of a table and returns the residual stream. A dimension "vocab" is sharded over

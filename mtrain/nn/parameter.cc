@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "mtrain/nn/adapter.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/nn/scope.h"
 
@@ -93,11 +94,18 @@ int64_t ParamList::numel() const {
   return n;
 }
 
+int64_t ParamList::trained_numel() const {
+  int64_t n = 0;
+  for (const auto& p : parameters_) n += p.trained ? p.numel() : 0;
+  return n;
+}
+
 void ParamList::allocate_gradients(ExecutionContext& ctx) {
   MemoryScope use(ctx.memory(), MemoryUse::gradients);
-  gradients_ = ctx.zeros({numel()}, DType::f32);
+  gradients_ = ctx.zeros({trained_numel()}, DType::f32);
   int64_t at = 0;
   for (auto& p : parameters_) {
+    if (!p.trained) continue;
     p.main_grad = gradients_.slice(0, at, at + p.numel()).view(p.local);
     p.leaf->grad = p.main_grad;
     at += p.numel();
@@ -110,7 +118,7 @@ void ParamList::clear_gradients() {
 
 void ParamList::zero_unwritten_gradients(ExecutionContext& ctx) {
   for (auto& p : parameters_)
-    if (!p.leaf->has_grad) ctx.fill_zero(p.main_grad);
+    if (p.trained && !p.leaf->has_grad) ctx.fill_zero(p.main_grad);
 }
 
 Scope Scope::operator/(std::string_view name) const {
@@ -185,14 +193,24 @@ void place(Parameter& p, const ParallelContext& parallel) {
 void allocate(Parameter& p, const BuildSettings& settings) {
   ExecutionContext& ctx = settings.ctx;
   MemoryScope use(ctx.memory(), MemoryUse::parameters);
+  const bool initialise = settings.initialise && (!settings.imported || p.adapter);
+  if (!p.trained) {
+    p.value = ctx.empty(p.local, p.dtype);
+    if (p.dtype == DType::f32) p.master = p.value;
+    if (!initialise) return;
+    std::vector<float> values(static_cast<size_t>(p.numel()));
+    p.init_values(ctx.seed(), 0, values);
+    ctx.copy(p.value, ctx.from_host<float>(values, p.local));
+    return;
+  }
   p.master = ctx.empty(p.local, DType::f32);
-  if (settings.initialise) {
+  if (initialise) {
     std::vector<float> values(static_cast<size_t>(p.numel()));
     p.init_values(ctx.seed(), 0, values);
     ctx.upload(p.master, values.data());
   }
   p.value = p.dtype == DType::f32 ? p.master : ctx.empty(p.local, p.dtype);
-  if (p.dtype != DType::f32 && settings.initialise) ctx.copy(p.value, p.master);
+  if (p.dtype != DType::f32 && initialise) ctx.copy(p.value, p.master);
 }
 
 }  // namespace
@@ -220,7 +238,9 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
   p.dtype = settings_->dtype;
   p.init = init;
   place(p, parallel());
-  if (!settings_->defer_memory) allocate(p, *settings_);
+  p.trained = !settings_->adapters || settings_->adapters->trains(p.name);
+  p.adapter = settings_->adapters && AdapterPlan::is_adapter(p.name);
+  if (!settings_->defer_memory || !p.trained) allocate(p, *settings_);
   return settings_->parameters.add(std::move(p));
 }
 

@@ -77,6 +77,10 @@ struct MT_API Parameter {
                                        // shards a dimension
   int tensor_dim = -1;                 // the sharded dimension
   std::optional<Placement> placement;  // on tp, if that has more than one rank; absent for experts
+  bool trained = true;   // false: frozen. It has a value in the model's dtype (and `master`, the same
+                         // tensor, if that is float), but no gradient and no optimizer state, and
+                         // checkpoints do not have it
+  bool adapter = false;  // added to a weight of the model (nn/adapter.h): model.init_from lacks it
   const QuantizedWeight* quantized =
       nullptr;  // not null: the value may be stored as low-precision codes (nn/precision.h)
   // With ZeRO, these are sharded over data-parallel ranks (optim/param_buckets.h): then `master` is
@@ -96,12 +100,20 @@ struct MT_API Parameter {
   std::vector<ParamBox> boxes() const;
   /// The boxes of local elements [begin, end); a few more if the range ends within a row.
   std::vector<ParamBox> boxes_of(int64_t begin, int64_t end) const;
-  /// The value, attached to the tape.
+  /// The value, attached to the tape unless it is frozen.
   Tensor use() const {
+    if (!trained) return frozen_value();
     if (leaf->watch) leaf->watch->before_value(leaf->number);
     Tensor t = value;
     if (t.context().tracked_axis) t.set_placement(placement);
     if (t.context().grad_enabled) t.set_node(leaf);
+    return t;
+  }
+
+ private:
+  Tensor frozen_value() const {
+    Tensor t = value;
+    if (t.context().tracked_axis) t.set_placement(placement);
     return t;
   }
 };
@@ -126,6 +138,8 @@ class MT_API ParamList {
   StateBuffer& add_buffer(StateBuffer buffer);
   std::deque<StateBuffer>& buffers() { return buffers_; }
   int64_t numel() const;
+  /// Elements of the parameters that are trained.
+  int64_t trained_numel() const;
   /// All main gradients, in the order of the parameters.
   const Tensor& gradient_buffer() const { return gradients_; }
 

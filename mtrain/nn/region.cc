@@ -4,6 +4,7 @@
 
 #include "mtrain/autograd/ops.h"
 #include "mtrain/dist/redistribute.h"
+#include "mtrain/nn/adapter.h"
 #include "mtrain/nn/block_plan.h"
 
 namespace mtrain {
@@ -20,20 +21,26 @@ Tensor Region::leave(const Tensor& x) const {
              : x;
 }
 
-GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> layers) const {
+GatheredProducts Region::gather(const Tensor& x, std::span<const Projection> layers) const {
   bool large = overlaps();
-  for (const LinearWeights& layer : layers)  // either product, forward and backward; low-precision
-                                             // types need all rows for their scales
-    large =
-        large && !layer.quantized && rows_may_be_split(x.size(0), layer.w.size(0), layer.w.size(1));
-  if (large) return gathered_linear(x, *parallel_->tp, layers);
+  std::vector<LinearWeights> weights;
+  for (const auto& [layer, adapter] : layers) {  // either product, forward and backward;
+                                                 // low-precision types need all rows for their
+                                                 // scales
+    large = large && !layer.quantized && !adapter &&
+            rows_may_be_split(x.size(0), layer.w.size(0), layer.w.size(1));
+    weights.push_back(layer);
+  }
+  if (large) return gathered_linear(x, *parallel_->tp, weights);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
-  for (const LinearWeights& layer : layers)
-    out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized));
+  for (const auto& [layer, adapter] : layers) {
+    Tensor y = linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized);
+    out.y.push_back(adapter ? adapter->add_to(y, out.whole_TD) : y);
+  }
   return out;
 }
 
-void Region::project(const Tensor& normed, std::span<const LinearWeights> layers,
+void Region::project(const Tensor& normed, std::span<const Projection> layers,
                      std::span<Tensor> y) const {
   GatheredProducts products = gather(normed, layers);
   std::move(products.y.begin(), products.y.end(), y.begin());

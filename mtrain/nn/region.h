@@ -11,6 +11,14 @@
 
 namespace mtrain {
 
+class Adapter;
+
+/// A layer at the start of a region. `adapter`: not owned; null: none.
+struct Projection {
+  LinearWeights weights;
+  const Adapter* adapter = nullptr;
+};
+
 class MT_API Region {
  public:
   /// `shared_input`: ops after project() read its input, which is then not released.
@@ -29,12 +37,13 @@ class MT_API Region {
   /// The projections at the start of a region: y_i [T,N_i] = enter(normed) · w_iᵀ + b_i.
   ///   auto [gate, up] = region.project(norm(x_TD), {gate_, up_});
   /// With comm_overlap.tp, the products of rows that have arrived run while other rows are in
-  /// transfer; low-precision products wait for all rows, because their scales depend on all rows.
+  /// transfer; low-precision products wait for all rows, because their scales depend on all rows, and so do
+  /// layers with adapters.
   /// With model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy,
   /// is released until backward, which recomputes the norm. Therefore no op after this call may
   /// read the norm's output, unless the Region was constructed with `shared_input`.
   template <size_t N>
-  std::array<Tensor, N> project(const Tensor& normed_TD, const LinearWeights (&layers)[N]) const {
+  std::array<Tensor, N> project(const Tensor& normed_TD, const Projection (&layers)[N]) const {
     std::array<Tensor, N> y_TN;
     project(normed_TD, layers, y_TN);
     return y_TN;
@@ -48,9 +57,9 @@ class MT_API Region {
                const QuantizedProducts* quantized = nullptr) const;
 
  private:
-  void project(const Tensor& normed_TD, std::span<const LinearWeights> layers,
+  void project(const Tensor& normed_TD, std::span<const Projection> layers,
                std::span<Tensor> y_TN) const;
-  GatheredProducts gather(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
+  GatheredProducts gather(const Tensor& x_TD, std::span<const Projection> layers) const;
   bool overlaps() const {
     return sharded() && parallel_->sequence_parallel && parallel_->overlap_tp;
   }

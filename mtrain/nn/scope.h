@@ -11,6 +11,7 @@
 
 namespace mtrain {
 
+class AdapterPlan;
 class PrecisionPlan;
 class QuantizedProducts;
 
@@ -20,10 +21,12 @@ struct BuildSettings {
   ParamList& parameters;
   DType dtype = DType::f32;   // of values and activations
   bool initialise = true;     // false: a checkpoint provides the values
+  bool imported = false;      // an import provides the values, except those of adapters
   bool defer_memory = false;  // ParamBuckets allocates and initialises the parameters
   const ParallelContext* parallel = nullptr;  // null: nothing is sharded
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
   PrecisionPlan* precision = nullptr;         // null: products are in `dtype`
+  AdapterPlan* adapters = nullptr;            // null: all parameters are trained, without adapters
 };
 
 class MT_API Scope {
@@ -59,6 +62,8 @@ class MT_API Scope {
   const ParallelContext& parallel() const;
   const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }
+  /// Which weights have adapters; null: none.
+  AdapterPlan* adapters() const { return settings_->adapters; }
   const std::string& path() const { return path_; }
   /// The last number in the path, which is the index of the block: 3 for "layers.3.attn"; 0 if
   /// there is none.

@@ -49,7 +49,7 @@ void plan_kind(const InOrder& parameters, const Kind& kind, const BucketRules& r
   bool open = false;
   size_t first = buckets.size();
   for (const auto& [part, p] : parameters) {
-    if (!kind.of(*p)) continue;
+    if (!p->trained || !kind.of(*p)) continue;
     bool fits = open && filled < most && (zero_stage < 2 || buckets.back().part == part);
     if (!fits) {
       buckets.push_back({.expert = kind.expert,

@@ -388,12 +388,13 @@ void ParamBuckets::before_gradient(int64_t leaf) {
 std::vector<ParamSlice> whole_slices(ParamList& parameters) {
   std::vector<ParamSlice> slices;
   for (Parameter& p : parameters.all())
-    slices.push_back({.parameter = &p,
-                      .begin = 0,
-                      .count = p.numel(),
-                      .master = p.master,
-                      .grad = p.main_grad,
-                      .value = p.dtype == DType::f32 ? Tensor() : p.value});
+    if (p.trained)
+      slices.push_back({.parameter = &p,
+                        .begin = 0,
+                        .count = p.numel(),
+                        .master = p.master,
+                        .grad = p.main_grad,
+                        .value = p.dtype == DType::f32 ? Tensor() : p.value});
   return slices;
 }
 

@@ -172,7 +172,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   LeafWatch* gradients_ = nullptr;
 };
 
-/// One slice per parameter, in its own memory: for a rank without sharding.
+/// One slice per trained parameter, in its own memory: for a rank without sharding.
 MT_API std::vector<ParamSlice> whole_slices(ParamList& parameters);
 
 }  // namespace mtrain

@@ -147,6 +147,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     const bool of_dataset = d.path.starts_with("dataset.");
     if (resume == safe && spec->input_path && d.path.starts_with("tokenizer."))
       out.tokenizer_paths.push_back(describe(d, origins));
+    if (now.settings.peft.frozen() && d.path == "model.init_from") continue;  // require_base()
     if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
         (resume == coming_steps && coming(d.before, step) == coming(d.after, step)))
@@ -301,7 +302,9 @@ void check_used_settings(const Recipe& recipe, const PluginHost& plugins, const 
   std::vector<std::string> unused;
   for (const auto& d : given_settings(recipe)) {
     const bool start = resume_class(spec_at(catalog, d.path, recipe.config)) == ResumeClass::start;
-    const bool reads_folder = hugging_face && d.path == "model.init_ignore";
+    const bool reads_folder =
+        (hugging_face && d.path == "model.init_ignore") ||
+        (recipe.settings.peft.frozen() && d.path == "model.init_from");  // adapters need them
     if (among(d.path, kOnlyTraining) || (start && !reads_folder)) unused.push_back(in_words(d));
   }
   if (unused.empty()) return;

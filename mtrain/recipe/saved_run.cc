@@ -44,6 +44,7 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
     check_used_model(run.recipe, plugins, meta, store.step_folder(step).string());
   run.recipe.name = meta.name;
   run.tokenizer = meta.tokenizer;
+  run.base = meta.base;
   if (meta.saved != "{}")
     run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;

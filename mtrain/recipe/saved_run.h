@@ -17,6 +17,7 @@ struct SavedRun {
   int64_t step = 0;
   SavedConfig config;  // the configuration in the checkpoint; empty in checkpoints of old versions
   std::string tokenizer = {};  // identity of the tokenizer of the training
+  std::string base = {};       // identity of the frozen weights; empty: none were frozen
 };
 /// find_saved_step() and the recipe in that checkpoint, with `overrides` applied. Throws
 /// Error(checkpoint) for overrides of model settings that its weights do not allow

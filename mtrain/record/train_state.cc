@@ -18,7 +18,7 @@ std::string to_json(const CheckpointMeta& m) {
              {"good_steps", s.good_steps},
              {"bad_steps", s.bad_steps}};
   if (s.skips > 0) state["skips"] = s.skips;  // otherwise digests equal those of older versions
-  return json{{"state", std::move(state)},
+  json out{{"state", std::move(state)},
               {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
               {"config", m.config},
               {"name", m.name},
@@ -27,8 +27,9 @@ std::string to_json(const CheckpointMeta& m) {
               {"order", m.order},
               {"tokenizer", m.tokenizer},
               {"version", m.version},
-              {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}}
-      .dump();
+              {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}};
+  if (!m.base.empty()) out["base"] = m.base;
+  return out.dump();
 }
 
 CheckpointMeta meta_from_json(const std::string& text, const std::string& where) {
@@ -51,6 +52,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.data = j.at("data").get<std::string>();
     m.order = j.value("order", "");
     m.tokenizer = j.at("tokenizer").get<std::string>();
+    m.base = j.value("base", "");
     m.version = j.at("version").get<std::string>();
     m.saved = j.contains("run") ? j.at("run").dump() : "{}";
     return m;

@@ -1,7 +1,6 @@
 #include "mtrain/train/hf_export.h"
 
 #include <algorithm>
-#include <cmath>
 #include <list>
 #include <map>
 #include <set>
@@ -10,43 +9,12 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/train/file_values.h"
 
 namespace mtrain {
 namespace {
 
 constexpr size_t kMostFaults = 12;
-
-/// Rounds values to T. A value that T cannot represent is only looked for if there is one, so that
-/// the first loop is vectorized.
-template <class T>
-void pack(std::span<const float> values, int64_t begin, const std::string& tensor,
-          std::vector<std::byte>& out) {
-  out.resize(values.size() * sizeof(T));
-  auto* to = reinterpret_cast<T*>(out.data());
-  unsigned lost = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    to[i] = static_cast<T>(values[i]);
-    lost |= static_cast<unsigned>(std::fabs(to_float(to[i])) == INFINITY) &
-            static_cast<unsigned>(std::fabs(values[i]) < INFINITY);
-  }
-  for (size_t i = 0; lost != 0 && i < values.size(); ++i)
-    MT_USER_CHECK(std::isfinite(to_float(to[i])) || !std::isfinite(values[i]), ErrorClass::numeric,
-                  cat("tensor ", tensor, ": element ", begin + static_cast<int64_t>(i), " is ",
-                      values[i], ", which this type cannot represent"),
-                  "write bf16 or fp32: --dtype bf16");
-}
-
-/// Elements of a tensor from `begin` on, in a type of a file; `buffer` is for the result.
-std::span<const std::byte> as_type(std::span<const float> values, int64_t begin,
-                                   const TensorSpec& to, std::vector<std::byte>& buffer) {
-  if (to.dtype == DType::bf16)
-    pack<bf16>(values, begin, to.name, buffer);
-  else if (to.dtype == DType::f16)
-    pack<f16>(values, begin, to.name, buffer);
-  else
-    return std::as_bytes(values);
-  return buffer;
-}
 
 /// Some rows and columns of a tensor or of a parameter, as [out, in].
 struct Block {
@@ -113,7 +81,7 @@ class CheckpointTensors final : public HfTensorSource {
     const HfPlacement& place = placements_[i];
     int64_t done = 0;
     auto pass = [&](const std::vector<float>& values) {
-      out(as_type(values, done, specs_[i], bytes_));
+      out(as_file_type(values, done, specs_[i], bytes_));
       done += static_cast<int64_t>(values.size());
     };
     if (!place.transposed) {
@@ -284,7 +252,7 @@ class FolderTensors final : public HfTensorSource {
       } else {
         values_.resize(static_cast<size_t>(count));
         source_.floats(t, begin, values_);
-        out(as_type(values_, begin, specs_[i], bytes_));
+        out(as_file_type(values_, begin, specs_[i], bytes_));
       }
     }
   }

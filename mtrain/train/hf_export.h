@@ -72,6 +72,9 @@ class MT_API HfFolderWriter {
   /// about as many bytes; the bytes do not depend on their number.
   HfWritten weights(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes,
                     HfTensorReader& reader);
+  /// Writes tensors as one file, on the first rank only; like text(), not collective.
+  void file(const std::string& name, const std::vector<TensorSpec>& tensors,
+            HfTensorReader& reader);
   void commit();
 
  private:

@@ -222,6 +222,14 @@ HfWritten HfFolderWriter::weights(const std::vector<TensorSpec>& tensors, uint64
           .ranks = std::set<int>(files.owners.begin(), files.owners.end()).size()};
 }
 
+void HfFolderWriter::file(const std::string& name, const std::vector<TensorSpec>& tensors,
+                          HfTensorReader& reader) {
+  if (!team_.first()) return;
+  std::vector<size_t> all(tensors.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  write_shard(temporary_ / name, tensors, all, reader);
+}
+
 void HfFolderWriter::commit() {
   team_.together([&] {
     if (!team_.first()) return;

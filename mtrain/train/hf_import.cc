@@ -40,7 +40,7 @@ class Importer {
     }
     for (const auto& [copy, original] : pairs_) match_copy(copy, original);
     for (const auto& p : parameters_.all())
-      if (!placed.contains(p.name) && !starts_random(p))
+      if (!placed.contains(p.name) && !starts_random(p) && !p.adapter)
         fault(cat(p.name, " ", p.global, " is in no tensor of the family ", family_.model_type));
     size_t unbuilt = 0;
     for (const auto* t : source_.tensors()) {
@@ -291,7 +291,7 @@ class Importer {
   void fill(Parameter& p, const std::vector<Source>& sources) {
     const auto count = static_cast<size_t>(shape_of(p.name)->numel());
     const bool here = p.shards.empty() && !is_upcycled(p.name);  // all of it, and nothing else
-    if (here && p.master.context().backend().host_memory()) {
+    if (here && p.master.defined() && p.master.context().backend().host_memory()) {
       fill_values({static_cast<float*>(p.master.raw()), count}, sources);
       return put_value(p);
     }
@@ -314,15 +314,18 @@ class Importer {
   void fill_router(Parameter& p) const {
     MT_CHECK(p.shards.empty(), p.name);
     std::vector<float> values(static_cast<size_t>(p.numel()));
-    p.init_values(p.master.context().seed(), 0, values);
+    p.init_values(p.value.context().seed(), 0, values);
     share_rows(*options_.upcycling, values);
     put(p, values);
   }
 
   static void put(Parameter& p, const std::vector<float>& own) {
-    ExecutionContext& ctx = p.master.context();
-    ctx.upload(p.master, own.data());
-    put_value(p);
+    ExecutionContext& ctx = p.value.context();
+    if (p.master.defined()) {
+      ctx.upload(p.master, own.data());
+      return put_value(p);
+    }
+    ctx.copy(p.value, ctx.from_host<float>(own, p.local));  // frozen
   }
   static void put_value(Parameter& p) {
     if (p.value.dtype() != DType::f32) p.master.context().copy(p.value, p.master);

@@ -101,10 +101,13 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });
   }
   stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
-  Checked<int64_t> parameters = plan.parameters;
-  for (const auto& p : session.parameters.all())
-    parameters = parameters + (p.is_primary ? p.global.numel() : 0);
-  plan.parameters = at_most(parameters);
+  Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained;
+  for (const auto& p : session.parameters.all()) {
+    const int64_t counted = p.is_primary ? p.global.numel() : 0;
+    parameters = parameters + counted;
+    if (p.trained) trained_parameters = trained_parameters + counted;
+  }
+  plan.parameters = at_most(parameters), plan.trained = at_most(trained_parameters);
   const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
   plan.steps.push_back(interpreter.step_rules());
@@ -116,7 +119,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   if (s.ddp.in_order)
     plan.more_elsewhere =
         at_most(Checked<size_t>(sizeof(float)) * static_cast<size_t>(s.micro_batches() - 1) *
-                static_cast<size_t>(session.parameters.numel()));
+                static_cast<size_t>(session.parameters.trained_numel()));
 }
 
 }  // namespace

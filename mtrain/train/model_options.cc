@@ -30,6 +30,17 @@ ReduceOptions reduce_options(const Settings& s) {
   return options;
 }
 
+std::optional<AdapterPlan> adapter_plan(const Settings& s) {
+  const PeftSection& peft = s.peft;
+  if (!peft.frozen()) return std::nullopt;
+  return AdapterPlan({.rank = peft.rank,
+                      .scale = static_cast<float>(peft.scale()),
+                      .dropout = static_cast<float>(peft.dropout),
+                      .targets = peft.targets,
+                      .exclude = peft.exclude,
+                      .train = peft.train});
+}
+
 namespace {
 
 QuantRule quant_rule(const MixedPrecisionSection& p) {

@@ -1,6 +1,7 @@
 // Converts the settings of a recipe to options of nn's layers and of the reduction of gradients.
 // Stateless functions; safe from any thread.
 #pragma once
+#include "mtrain/nn/adapter.h"
 #include "mtrain/nn/block_plan.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/precision.h"
@@ -14,6 +15,8 @@ namespace mtrain {
 BlockPlan block_plan(const Settings& settings, const ParallelContext* parallel);
 /// How ranks sum gradients: ddp.in_order, overlap_grad_reduce, grads_dtype, accumulate_dtype.
 ReduceOptions reduce_options(const Settings& settings);
+/// Which weights get adapters, and what else is trained: peft.*. Nothing if everything is trained.
+std::optional<AdapterPlan> adapter_plan(const Settings& settings);
 /// Which products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
 

@@ -22,6 +22,7 @@ struct RunInfo {
   std::string dtype_reason;  // why mixed_precision.dtype=auto chose it; empty when the recipe names
                              // the type
   int64_t parameters = 0;    // of the whole model; known on rank 0 only
+  int64_t trained = 0;       // those that are not frozen; known on rank 0 only
   int64_t total_steps = 0;
   int64_t first_step = 0;         // steps already done when this process began
   int64_t global_batch_size = 0;  // samples of the first step of this invocation

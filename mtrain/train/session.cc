@@ -1,6 +1,7 @@
 #include "mtrain/train/session.h"
 
 #include <algorithm>
+#include <set>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/plugin_call.h"
@@ -13,6 +14,7 @@
 #include "mtrain/tensor/planning.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/model_options.h"
+#include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -24,13 +26,34 @@ int threads_per_rank(const Settings& s, int ranks_here) {
                            : std::max(1, cpu::default_threads() / ranks_here);
 }
 
+/// Patterns of peft.* that match nothing are mistakes.
+void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
+  const std::vector<std::string> unmatched = plan.unmatched();
+  if (unmatched.empty()) return;
+  const PeftSection& peft = recipe.settings.peft;
+  auto in = [&](const std::vector<std::string>& list) {
+    return std::ranges::find(list, unmatched.front()) != list.end();
+  };
+  const char* setting = in(peft.targets) ? "targets" : in(peft.exclude) ? "exclude" : "train";
+  const std::set<std::string>& names = plan.candidates();
+  throw Error(ErrorClass::config,
+              cat("peft.", setting, ": '", printable(unmatched.front()), "' matches no ",
+                  in(peft.train) ? "parameter" : "weight", " of the model"),
+              in(peft.train)
+                  ? std::string("give the full name of a parameter, as in `mtrain checkpoint ls "
+                                "--tensors`, or a pattern such as '*norm*'")
+                  : cat("weights that can have adapters: ",
+                        join(std::vector<std::string>(names.begin(), names.end()), ", ")));
+}
+
 }  // namespace
 
 Session::Session(const Recipe& r, PluginHost& host, Options options)
     : recipe(r),
       plugins(host),
       blocks(block_plan(r.settings, options.parallel)),
-      precision(precision_options(r)) {
+      precision(precision_options(r)),
+      adapters(adapter_plan(r.settings)) {
   const Settings& s = recipe.settings;
   Device where = open_backend(options);
   if (options.planning) {
@@ -55,15 +78,24 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .ctx = *ctx,
       .parameters = parameters,
       .dtype = s.mixed_precision.compute_type(),
-      .initialise = options.initialise && s.model.init_from.empty(),
+      .initialise = options.initialise,
+      .imported = !s.model.init_from.empty(),
       .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
       .parallel = options.parallel,
       .blocks = &blocks,
-      .precision = &precision});
+      .precision = &precision,
+      .adapters = adapters ? &*adapters : nullptr});
   build_stages(options);
+  const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
+  if (adapters && whole_model) require_adapters(recipe, *adapters);
   if (options.initialise && !s.model.init_from.empty())
     with_path_origins(recipe.inputs,
                       [&] { import_weights(recipe.resolve(s.model.init_from), options); });
+  if (options.initialise && adapters && !s.peft.init_from.empty())
+    with_path_origins(recipe.inputs, [&] {
+      const fs::path folder = recipe.resolve(s.peft.init_from);
+      import_adapters(read_peft_folder(folder), folder.string(), recipe, plugins, parameters);
+    });
 }
 
 void Session::import_weights(const fs::path& from, const Options& options) {
@@ -95,12 +127,17 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   }
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);
+  const std::string folder = store.step_folder(saved.step).string();
+  MT_USER_CHECK(meta_from_json(store.meta(saved.step), folder).base.empty(), ErrorClass::checkpoint,
+                cat("model.init_from: ", printable(folder),
+                    " has adapters only, not the weights of a model"),
+                "merge them into their weights first: mtrain merge RUN DIR");
   if (whole_model || planned) {
     ParamList& all = planned ? planned->parameters : parameters;
     require_saved_rows(store, saved.step, all, *tokenizer);
     require_all_parameters_read(store, saved.step, all);
   }
-  load_state(store, saved.step, parameters, nullptr);
+  load_weights(store, saved.step, parameters);
 }
 
 Device Session::open_backend(const Options& options) {

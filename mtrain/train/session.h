@@ -11,6 +11,7 @@
 
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/nn/adapter.h"
 #include "mtrain/nn/model.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/pipeline/interpreter.h"
@@ -53,6 +54,7 @@ class MT_API Session {
   std::unique_ptr<Tokenizer> tokenizer;
   BlockPlan blocks;         // what the model's blocks keep for backward
   PrecisionPlan precision;  // which matrix products are in FP8 or FP4
+  std::optional<AdapterPlan> adapters;  // absent: all parameters are trained
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // the stages of this rank, in ascending order
   Model* model = nullptr;    // the first of `stages`; the whole model if there is no pipeline

@@ -11,6 +11,7 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/checkpoint/checkpoint_reader.h"
 
 namespace mtrain {
 namespace {
@@ -40,7 +41,8 @@ StateTensor whole_of(const std::string& name, const Tensor& tensor, bool is_prim
 std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* optimizer) {
   std::vector<StateTensor> named;
   if (!optimizer) {
-    for (auto& p : parameters.all()) named.push_back(part_of(p, p.name, 0, p.master, true));
+    for (auto& p : parameters.all())
+      if (p.trained) named.push_back(part_of(p, p.name, 0, p.master, true));
     return named;
   }
   for (auto& e : optimizer->entries()) {
@@ -294,8 +296,26 @@ std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
     return missing;
   }
   for (auto& p : parameters.all())
-    if (p.dtype != DType::f32) p.value.context().copy(p.value, p.master);
+    if (p.trained && p.dtype != DType::f32) p.value.context().copy(p.value, p.master);
   return missing;
+}
+
+void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters) {
+  CheckpointReader reader(store, step);
+  for (auto& p : parameters.all()) {
+    if (p.adapter) continue;
+    ExecutionContext& ctx = p.value.context();
+    const Tensor master = p.master.defined() ? p.master : ctx.empty(p.local, DType::f32);
+    Staging staging({part_of(p, p.name, 0, master, true)}, false);
+    staging.allocate();
+    reader.load(staging.slices());
+    staging.to_device();
+    if (p.dtype != DType::f32) ctx.copy(p.value, master);
+  }
+  if (parameters.buffers().empty()) return;
+  Staging staging;
+  staging.add_stored(parameters.buffers(), reader.tensors());
+  reader.load(staging.slices());
 }
 
 void require_all_parameters_read(const CheckpointStore& store, int64_t step,

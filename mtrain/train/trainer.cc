@@ -16,6 +16,7 @@
 #include "mtrain/launch/replica_check.h"
 #include "mtrain/recipe/make_saved_config.h"
 #include "mtrain/recipe/resume.h"
+#include "mtrain/train/base_weights.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/model_options.h"
 #include "mtrain/train/profiling.h"
@@ -84,7 +85,7 @@ class Recording {
 
 /// Flips the lowest bit of one weight, as a faulty machine would.
 void flip_a_bit(ParamList& parameters) {
-  const Parameter& p = parameters.all().front();
+  const Parameter& p = *std::ranges::find(parameters.all(), true, &Parameter::trained);
   const Tensor& tensor = p.master.defined() ? p.master : p.use();
   std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
   tensor.context().download(tensor, bytes.data());
@@ -157,10 +158,12 @@ void Trainer::build() {
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   if (weights_only())
-    planned_.parameters = session_.parameters.numel();
+    planned_.parameters = session_.parameters.numel(),
+    planned_.trained = session_.parameters.trained_numel();
   else
     build_step();
   open_store();
+  base_ = base_identity(recipe_);
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
                              s.dist.backend == "cpu"
@@ -216,7 +219,7 @@ void Trainer::run() {
     peak_.flops *= ranks_.size();
   if (first() && (state_.step < s.train.steps ||
                   saved_step_ < 0))  // size of a checkpoint: masters and optimizer state in float
-    store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
+    store_->require_room(static_cast<uint64_t>(planned_.trained) * sizeof(float) *
                          (1 + (optimizer_state_ ? optimizer_state_->names().size() : 0)));
   notify([&](Observer& o) { o.on_start(info_); });
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written

@@ -170,6 +170,7 @@ class MT_API Trainer {
   LossScaler scaler_;
   TrainState state_;
   SavedConfig saved_;
+  std::string base_;  // identity of the frozen weights; empty: none
   RunInfo info_;
   PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;

@@ -7,6 +7,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/run_ties.h"
+#include "mtrain/train/base_weights.h"
 #include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/trainer.h"
 
@@ -200,6 +201,7 @@ CheckpointMeta Trainer::meta(int64_t consumed) const {
           .data = dataset_->identity_until(consumed),
           .order = train_source_->order(),
           .tokenizer = session_.tokenizer->identity(),
+          .base = base_,
           .version = MT_VERSION,
           .saved = to_json(saved_)};
 }
@@ -239,6 +241,7 @@ void Trainer::resume() {
           recipe_.settings.train.steps;  // otherwise no step is left and nothing is reported
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !report);
+  require_base(recipe_, before.base, store_->step_folder(*latest.step).string());
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, optimizer_state());
   if (!fresh.empty())  // buffers of this rank's stage
     log_warn("the checkpoint does not contain ", fresh.front(),

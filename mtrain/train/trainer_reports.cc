@@ -20,6 +20,7 @@ void Trainer::fill_info() {
            .dtype = s.mixed_precision.dtype,
            .dtype_reason = recipe_.dtype_reason,
            .parameters = first() ? planned_.parameters : 0,
+           .trained = first() ? planned_.trained : 0,
            .total_steps = s.train.steps,
            .first_step = state_.step,
            .global_batch_size = batch_now(),

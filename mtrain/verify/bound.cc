@@ -61,16 +61,21 @@ std::function<void(ParamList&, int64_t)> perturb_weights(DType dtype, int64_t to
       std::vector<int64_t> sizes;
       for (const Dim& dim : p.dims) sizes.push_back(dim.size);
       double size = weight_perturbation(dtype, sizes, tokens);
-      std::vector<float> values(static_cast<size_t>(p.master.numel()));
-      ExecutionContext& ctx = p.master.context();
-      ctx.download(p.master, values.data());
+      ExecutionContext& ctx = p.value.context();
+      Tensor master = p.master;
+      if (!master.defined()) {  // frozen
+        master = ctx.empty(p.local, DType::f32);
+        ctx.copy(master, p.value);
+      }
+      std::vector<float> values(static_cast<size_t>(master.numel()));
+      ctx.download(master, values.data());
       RngStream random(static_cast<uint64_t>(probe), cat("disturbance.", p.name),
                        static_cast<uint64_t>(step));
       for (size_t i = 0; i < values.size(); ++i)
         values[i] =
             static_cast<float>(values[i] * (1 + size * static_cast<double>(random.normal(i))));
-      ctx.upload(p.master, values.data());
-      if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
+      ctx.upload(master, values.data());
+      if (p.value.dtype() != DType::f32) ctx.copy(p.value, master);
     }
   };
 }

@@ -17,6 +17,7 @@
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/hf_run_export.h"
+#include "mtrain/train/peft_adapter.h"
 #include "training.h"
 
 namespace mtrain {
@@ -75,6 +76,26 @@ std::string chat_template_text(const Recipe& recipe) {
   }
 }
 
+/// A run of adapters becomes a folder of peft.
+void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun& run,
+                    PluginHost& plugins) {
+  const std::string merge = cat("merge the adapters into their weights: mtrain merge ",
+                                options.from, " --into ");
+  MT_USER_CHECK(!is_gguf(options), ErrorClass::usage,
+                "a GGUF file needs all weights, and this run has adapters only",
+                cat(merge, "DIR, then: mtrain export DIR ", options.to));
+  MT_USER_CHECK(options.family.empty(), ErrorClass::usage,
+                "--family has no effect on a folder of adapters: it has the names of model.init_from",
+                "leave out --family");
+  const PeftAdapter adapter =
+      adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step);
+  const HfExported done =
+      write_peft_folder(adapter, dtype_of(options).value_or(DType::f32), options.to);
+  say_done(cli, options, done,
+           cat("adapters of step ", run.step, " for ", counted(adapter.modules.size(), "weight")));
+  if (!cli.quiet) std::cout << "  for a folder with all weights: " << merge << "DIR\n";
+}
+
 void export_run(const Cli& cli, const ExportOptions& options) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
@@ -91,6 +112,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                          .shard_bytes = *hf_shard_bytes(options.shard_size),
                          .chat_template = chat_template_text(run.recipe)};
   const CheckpointStore store(run.checkpoints);
+  if (run.recipe.settings.peft.frozen()) return export_adapter(cli, options, run, plugins);
   const HfRunExported done =
       is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,
                                          ggml_type(options), how)

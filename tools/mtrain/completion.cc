@@ -188,6 +188,7 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"export", "uF"},
                                                                {"import", "FFo"},
                                                                {"convert", "FF"},
+                                                               {"merge", "F"},
                                                                {"eval", "o"},
                                                                {"generate", "o"},
                                                                {"completion", "s"}};

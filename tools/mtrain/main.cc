@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   mtrain::add_generate_command(app, cli);
   mtrain::add_import_command(app, cli);
   mtrain::add_export_command(app, cli);
+  mtrain::add_merge_command(app, cli);
   mtrain::add_convert_command(app, cli);
   mtrain::add_families_command(app, cli);
   mtrain::add_config_command(app, cli);

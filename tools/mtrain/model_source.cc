@@ -12,6 +12,7 @@
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
+#include "mtrain/train/base_weights.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -191,12 +192,15 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
 }
 
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
-  auto session = std::make_unique<Session>(source.run.recipe, plugins,
-                                           Session::Options{.initialise = source.hugging_face});
+  // Checkpoints of adapters lack the model's weights.
+  const bool frozen = source.run.recipe.settings.peft.frozen();
+  auto session = std::make_unique<Session>(
+      source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face || frozen});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
   warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
+    if (frozen) require_base(source.run.recipe, source.run.base, describe(source));
     require_saved_rows(store, source.run.step, session->parameters, *session->tokenizer);
     load_state(store, source.run.step, session->parameters, nullptr);
     require_all_parameters_read(store, source.run.step, session->parameters);

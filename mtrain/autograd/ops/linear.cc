@@ -6,7 +6,9 @@ namespace mtrain {
 namespace {
 
 struct Linear {
-  Tensor x, w;
+  Tensor x, w;  // x: only for the gradient of w
+  Shape x_shape;
+  DType dtype = DType::f32;  // of x
 
   MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b,
                         const Tensor& residual) const {
@@ -17,16 +19,17 @@ struct Linear {
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
-    x = x_in.detach();
+    if (w_in.node()) x = x_in.detach();
     w = w_in.detach();
-    Tensor y = ctx.empty({x.size(0), w.size(0)}, x.dtype());
-    linear_forward(ctx, x, w, b, residual, y);
+    x_shape = x_in.shape(), dtype = x_in.dtype();
+    Tensor y = ctx.empty({x_in.size(0), w.size(0)}, dtype);
+    linear_forward(ctx, x_in, w, b, residual, y);
     return y;
   }
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<4>& g) {
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+      auto [dx, accumulate] = g[0].slot(ctx, x_shape, dtype);
       linear_input_gradient(ctx, dy, w, dx, accumulate);
     }
     if (g[1].wanted())

@@ -190,6 +190,16 @@ constexpr Rule kRules[] = {
         {"with ddp.in_order gradients are added after the last backward", "ddp.in_order=false",
          "ddp.in_order=true"}),
     row("wgrad-limit-unused", "comm_overlap.embedding_wgrad_limit", "comm_overlap.embedding_wgrad"),
+    // peft
+    row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-rank-unused", "peft.rank", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-alpha-unused", "peft.alpha", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-rslora-unused", "peft.rslora", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-dropout-unused", "peft.dropout", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-targets-unused", "peft.targets", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-exclude-unused", "peft.exclude", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-train-unused", "peft.train", "peft.type != 'none'",
+        {"all parameters are trained", "peft.type='lora'"}),
     // running
     row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
     row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",

@@ -1,5 +1,7 @@
 #include "mtrain/recipe/settings/optimization.h"
 
+#include <cmath>
+
 #include "mtrain/base/error.h"
 
 namespace mtrain {
@@ -231,38 +233,53 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .renamed_from({"fp4_param", "fp4_param_gather"});
 }
 
+double PeftSection::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
 void PeftSection::bind(Fields& f) {
-  const std::string adapters = "low-rank adapters";
   f("type", type, "fine-tuning method; none: train all parameters")
       .one_of({"none", "lora", "dora"})
-      .needs(adapters)
+      .needs("weight-decomposed adapters", {"dora"})
       .resume(impossible);
+  f("init_from", init_from,
+    "a folder with adapters as PyPI's peft writes it (adapter_config.json), from which they start; "
+    "empty: b starts from zeros")
+      .example("adapters/mine")
+      .resume(ResumeClass::start)
+      .input_path();
   f("rank", rank, "rank of an adapter")
       .min(1)
-      .needs(adapters)
       .resume(impossible)
       .renamed_from({"dim", "r", "lora_rank"});
   f("alpha", alpha, "an adapter's output is multiplied by alpha / rank")
       .exclusive_min(0)
-      .needs(adapters)
       .renamed_from({"lora_alpha"});
+  f("rslora", rslora,
+    "multiply an adapter's output by alpha / sqrt(rank), so that large ranks learn as fast "
+    "(arXiv:2312.03732)")
+      .renamed_from({"use_rslora"});
   f("dropout", dropout, "probability of dropping an element of an adapter's input")
       .min(0)
       .exclusive_max(1)
-      .needs(adapters)
       .renamed_from({"lora_dropout"});
   f("targets", targets,
-    "weights that get adapters, by their name within a block; * matches any characters")
-      .example("[attn.qkv, attn.out]")
-      .needs(adapters)
+    "weights that get adapters, by their name within a block, such as attn.qkv, or that of one "
+    "matrix, such as attn.qkv.q; * matches any characters")
+      .example("[attn.qkv.q, attn.qkv.v]")
       .resume(impossible)
       .renamed_from({"target_modules"});
   f("exclude", exclude, "weights of targets that get no adapter")
-      .needs(adapters)
       .resume(impossible)
       .renamed_from({"exclude_modules"});
+  f("train", train,
+    "parameters that are trained besides adapters, by their full name; * matches any characters")
+      .example("['*norm*', head.weight]")
+      .resume(impossible)
+      .renamed_from({"modules_to_save"});
   f("share_expert_adapters", share_expert_adapters, "all experts of a block share one adapter")
-      .needs(adapters)
+      .needs("adapters of experts")
       .resume(impossible);
 }
 

@@ -59,10 +59,15 @@ struct MixedPrecisionSection {
 };
 
 struct PeftSection {
-  std::string type = "none";
+  std::string type = "none", init_from;
   int64_t rank = 32;
   double alpha = 32, dropout = 0;
-  std::vector<std::string> targets = {"attn.*", "mlp.*"}, exclude;
+  bool rslora = false;
+  std::vector<std::string> targets = {"attn.*", "mlp.*"}, exclude, train;
+  /// Weights of the model are frozen.
+  bool frozen() const { return type != "none"; }
+  /// Of an adapter's output.
+  double scale() const;
   bool share_expert_adapters = true;
   void bind(Fields& f);
 };

@@ -141,8 +141,11 @@ class Console final : public Observer {
     const RunInfo& i = info_;
     int64_t tokens = i.global_batch_size * i.seq_length;
     print(cat(printable(i.name.empty() ? "run" : i.name), ": ",
-              human_count(static_cast<double>(i.parameters)), " parameters, ", i.dtype, " on ",
-              printable(i.device), printable(dtype_note(i))));
+              human_count(static_cast<double>(i.parameters)), " parameters",
+              i.trained < i.parameters
+                  ? cat(" (", human_count(static_cast<double>(i.trained)), " trained)")
+                  : "",
+              ", ", i.dtype, " on ", printable(i.device), printable(dtype_note(i))));
     const bool changes = i.batch_sizes.find(',') != std::string::npos;
     print(changes
               ? cat("  batch  (", i.batch_sizes, ") x ", grouped(i.seq_length), " tokens per step")

@@ -1,0 +1,83 @@
+// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): to a frozen weight w [out,in], an
+// adapter adds s · b · a with trained a [rank,in] and b [out,rank]. AdapterPlan says which weights
+// have one, and which parameters are trained; layers make their adapters by it. For the rank's own
+// thread.
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+
+struct AdapterOptions {
+  int64_t rank = 0;
+  float scale = 1;    // s: alpha / rank, or alpha / sqrt(rank)
+  float dropout = 0;  // probability of dropping an element of x before a, while training
+  std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
+  std::vector<std::string> exclude;  // the same, without adapters although a target matches
+  std::vector<std::string> train;    // patterns of further parameters that are trained
+};
+
+class MT_API AdapterPlan {
+ public:
+  explicit AdapterPlan(AdapterOptions options) : options_(std::move(options)) {}
+  const AdapterOptions& options() const { return options_; }
+
+  /// The matrices of a weight that get adapters, as indices of `matrices`. `weight`: the path of
+  /// its layer, "layers.3.attn.qkv". A pattern matches the path within the block ("attn.qkv"), or
+  /// this with the name of one matrix ("attn.qkv.q"); * matches any characters.
+  std::vector<size_t> matrices_of(const std::string& weight,
+                                  const std::vector<LogicalMatrix>& matrices);
+  /// Whether a parameter is trained: those of adapters, and those that a pattern of `train`
+  /// matches.
+  bool trains(const std::string& parameter);
+  /// "layers.3.attn.qkv.lora_a"
+  static bool is_adapter(std::string_view parameter);
+
+  /// The names that patterns could match, within blocks: "attn.qkv", "attn.qkv.q", …
+  const std::set<std::string>& candidates() const { return candidates_; }
+  /// Patterns that nothing has matched so far.
+  std::vector<std::string> unmatched() const;
+  /// The number of matrices with adapters so far.
+  int64_t num_adapters() const { return num_adapters_; }
+
+ private:
+  bool matches(const std::vector<std::string>& patterns, const std::string& name);
+
+  AdapterOptions options_;
+  std::set<std::string> candidates_, matched_;
+  int64_t num_adapters_ = 0;
+};
+
+/// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
+/// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the rows
+/// of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
+/// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
+/// other one are partial sums.
+class MT_API Adapter {
+ public:
+  /// The adapters that the plan of `scope`, the layer's, gives to a weight; nothing if there are
+  /// none. `out`, `in`: the weight's dimensions.
+  static std::optional<Adapter> of(const Scope& scope, const Parameter& weight, const Dim& out,
+                                   const Dim& in);
+  /// y[T,out] + s · (dropout(x[T,in]) · aᵀ) · bᵀ. In a tensor-parallel region: x and y are those of
+  /// the product with the weight.
+  Tensor add_to(const Tensor& y, const Tensor& x) const;
+  Parameter& a() const { return *a_; }
+  Parameter& b() const { return *b_; }
+
+ private:
+  Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
+          const std::vector<size_t>& matrices, const AdapterOptions& options);
+  Parameter *a_, *b_;
+  float scale_, dropout_;
+  uint64_t dropout_key_;
+  Tensor rows_;  // int32 [out · matrices]: the row of b for each block of `rank` columns of the
+                 // block matrix [out, matrices · rank]; -1: a block of zeros. Undefined: b is it
+};
+
+}  // namespace mtrain

@@ -1,0 +1,180 @@
+// Adapters between a run's parameters and the names of a Hugging Face folder.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/checkpoint_reader.h"
+#include "mtrain/recipe/hf_source.h"
+#include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/peft_adapter.h"
+
+namespace mtrain {
+namespace {
+
+/// lora_a [matrices · rank, in] and lora_b [out, rank] of a layer.
+struct LayerValues {
+  std::vector<float> a, b;
+};
+
+std::vector<float> stored(CheckpointReader& reader, const std::string& name, const Shape& shape) {
+  std::vector<float> out(static_cast<size_t>(shape.numel()));
+  std::vector<Slice> slices = {
+      whole_slice(name, DType::f32, shape, std::as_writable_bytes(std::span(out)))};
+  reader.load(slices);
+  return out;
+}
+
+PeftModule module_of(const AdaptedTensor& tensor, const std::map<std::string, LayerValues>& values,
+                     const PeftSection& peft) {
+  const int64_t r = peft.rank;
+  const auto blocks = static_cast<int64_t>(tensor.blocks.size());
+  PeftModule out{.weight = tensor.name,
+                 .out = tensor.out,
+                 .in = tensor.in,
+                 .rank = blocks * r,
+                 .scale = peft.scale(),
+                 .transposed = tensor.transposed,
+                 .a = {},
+                 .b = {}};
+  for (const AdaptedTensor::Block& block : tensor.blocks) {
+    const auto from = values.at(block.layer).a.begin() + block.matrix * r * tensor.in;
+    out.a.insert(out.a.end(), from, from + r * tensor.in);
+  }
+  out.b.assign(static_cast<size_t>(out.out * out.rank), 0);
+  for (const AdaptedTensor::Row& row : tensor.rows)
+    std::copy_n(values.at(tensor.blocks[row.block].layer).b.begin() + row.layer_row * r, r,
+                out.b.begin() + row.row * out.rank + static_cast<int64_t>(row.block) * r);
+  const auto factor = static_cast<double>(blocks);
+  out.alpha = peft.alpha * (peft.rslora ? std::sqrt(factor) : factor);
+  return out;
+}
+
+/// Writes a module's values to those of the layers. Returns what does not fit; empty: all did.
+std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const PeftSection& peft,
+                        std::map<std::string, LayerValues>& values) {
+  const int64_t r = peft.rank;
+  const auto blocks = static_cast<int64_t>(tensor.blocks.size());
+  if (m.out != tensor.out || m.in != tensor.in)
+    return cat(m.module(), " is for a weight [", m.out, ", ", m.in, "], and this model's is [",
+               tensor.out, ", ", tensor.in, "]");
+  if (m.rank != r && m.rank != blocks * r)
+    return cat(m.module(), " has rank ", m.rank, ", and peft.rank is ", r);
+  if (std::abs(m.scale - peft.scale()) > 1e-6 * peft.scale())
+    return cat(m.module(), " is multiplied by ", m.scale, ", and peft.alpha and peft.rank say ",
+               peft.scale());
+  const bool shared = m.rank == r;  // one a for all blocks
+  for (int64_t k = 0; k < blocks; ++k) {
+    const AdaptedTensor::Block& block = tensor.blocks[static_cast<size_t>(k)];
+    std::copy_n(m.a.begin() + (shared ? 0 : k * r * m.in), r * m.in,
+                values[block.layer].a.begin() + block.matrix * r * m.in);
+  }
+  std::vector<bool> covered(static_cast<size_t>(m.out), false);
+  for (const AdaptedTensor::Row& row : tensor.rows) {
+    covered[static_cast<size_t>(row.row)] = true;
+    const auto from = m.b.begin() + row.row * m.rank;
+    const int64_t own = shared ? 0 : static_cast<int64_t>(row.block) * r;
+    for (int64_t k = 0; k < m.rank; ++k)
+      if ((k < own || k >= own + r) && from[k] != 0)
+        return cat(m.module(), ": lora_B mixes the ranks of several matrices in row ", row.row);
+    std::copy_n(from + own, r, values[tensor.blocks[row.block].layer].b.begin() + row.layer_row * r);
+  }
+  for (int64_t row = 0; row < m.out; ++row)
+    for (int64_t k = 0; !covered[static_cast<size_t>(row)] && k < m.rank; ++k)
+      if (m.b[static_cast<size_t>(row * m.rank + k)] != 0)
+        return cat(m.module(), ": lora_B has values in row ", row,
+                   ", whose matrix is not in peft.targets");
+  return {};
+}
+
+/// This rank's part of a parameter.
+void put(Parameter& p, const std::vector<float>& whole) {
+  std::vector<float> own(static_cast<size_t>(p.numel()));
+  for (const ParamBox& box : p.boxes())
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t global, int64_t local, int64_t run) {
+                   std::copy_n(whole.data() + global, run, own.data() + local);
+                 });
+  ExecutionContext& ctx = p.master.context();
+  ctx.upload(p.master, own.data());
+  if (p.dtype != DType::f32) ctx.copy(p.value, p.master);
+}
+
+std::vector<std::string> differing_modules(const PeftAdapter& adapter,
+                                           const AdapterLayout& layout) {
+  std::vector<std::string> out;
+  auto has = [](const auto& all, const std::string& name, auto member) {
+    return std::ranges::any_of(all, [&](const auto& one) {
+      return one.*member == name || without_root(one.*member) == without_root(name);
+    });
+  };
+  for (const PeftModule& m : adapter.modules)
+    if (!has(layout.tensors, m.weight, &AdaptedTensor::name))
+      out.push_back(cat(m.module(), " has no adapter by peft.targets"));
+  for (const AdaptedTensor& t : layout.tensors)
+    if (!has(adapter.modules, t.name, &PeftModule::weight))
+      out.push_back(cat(t.name, " has an adapter by peft.targets, but not in the folder"));
+  return out;
+}
+
+}  // namespace
+
+PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
+                           int64_t step) {
+  const PeftSection& peft = recipe.settings.peft;
+  MT_USER_CHECK(peft.train.empty(), ErrorClass::config,
+                "peft.train: the run trains other parameters than adapters, which a folder of "
+                "adapters does not hold",
+                "train without peft.train to export adapters or to merge them");
+  const AdapterLayout layout = adapter_layout(recipe, plugins);
+  CheckpointReader reader(store, step);
+  std::map<std::string, LayerValues> values;
+  for (const auto& [layer, rows, columns, matrices] : layout.layers)
+    values[layer] = {
+        stored(reader, cat(layer, ".lora_a"), Shape{matrices * peft.rank, columns}),
+        stored(reader, cat(layer, ".lora_b"), Shape{rows, peft.rank})};
+  PeftAdapter out{.modules = {},
+                  .rank = peft.rank,
+                  .alpha = peft.alpha,
+                  .dropout = peft.dropout,
+                  .rslora = peft.rslora,
+                  .base = hf_source_folder(recipe).string()};
+  for (const AdaptedTensor& tensor : layout.tensors)
+    out.modules.push_back(module_of(tensor, values, peft));
+  return out;
+}
+
+void import_adapters(const PeftAdapter& adapter, const std::string& folder, const Recipe& recipe,
+                     PluginHost& plugins, ParamList& parameters) {
+  const PeftSection& peft = recipe.settings.peft;
+  const AdapterLayout layout = adapter_layout(recipe, plugins);
+  std::vector<std::string> faults = differing_modules(adapter, layout);
+  std::map<std::string, LayerValues> values;
+  for (const auto& [layer, rows, columns, matrices] : layout.layers)
+    values[layer] = {
+        std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
+        std::vector<float>(static_cast<size_t>(rows * peft.rank))};
+  for (const PeftModule& m : adapter.modules)
+    for (const AdaptedTensor& tensor : layout.tensors)
+      if (without_root(tensor.name) == without_root(m.weight) || tensor.name == m.weight)
+        if (std::string fault = take_module(m, tensor, peft, values); !fault.empty())
+          faults.push_back(std::move(fault));
+  constexpr size_t kMost = 12;
+  if (faults.size() > kMost) {
+    const size_t more = faults.size() - kMost;
+    faults.resize(kMost);
+    faults.push_back(cat("and ", more, " more"));
+  }
+  MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
+                cat("peft.init_from: the adapters of ", printable(folder),
+                    " are not those of this recipe:\n  ", join(faults, "\n  ")),
+                "set peft.targets, peft.rank, peft.alpha and peft.rslora as the folder's "
+                "adapter_config.json has them");
+  for (const auto& [layer, its] : values) {
+    if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put(*a, its.a);
+    if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put(*b, its.b);
+  }
+}
+
+}  // namespace mtrain

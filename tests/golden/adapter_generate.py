@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Golden values for low-rank adapters from PyPI's peft: adapters/.
+
+    python3 adapter_generate.py OUTPUT_DIR
+
+For each case: `start/` is a folder of adapters as peft saves it, with random a and b, for the weights of llama_tiny (next to
+this file); `end/` is the same after five steps of AdamW on three records. golden.json has the token ids of the records, the
+targets (-1: none), and loss and gradient norm of each step. The records are pairs of prompt and completion: the targets are
+the completion's tokens and the end token that follows them.
+"""
+
+import argparse
+import json
+import os
+import shutil
+
+import numpy as np
+import peft
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+import golden_common as common
+
+CASES = {
+    # name: (base, settings of the adapters, seed)
+    "qv": ("llama_tiny", dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]), 11),
+    "all": ("llama_tiny", dict(r=3, lora_alpha=6, use_rslora=True,
+                               target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), 12),
+}
+BOS, EOS = 1, 2
+RECORDS = ((7, 12), (3, 20), (15, 9))  # lengths of prompt and completion
+
+
+def records(seed):
+    rng = np.random.RandomState(seed)
+    out = []
+    for prompt, completion in RECORDS:
+        ids = [int(i) for i in rng.randint(3, 90, size=prompt + completion)]  # ASCII characters of the test's tokenizer
+        out.append({"prompt": ids[:prompt], "completion": ids[prompt:]})
+    return out
+
+
+def rows(all_records, before):
+    """Inputs and targets, padded to one length."""
+    inputs, targets = [], []
+    for record in all_records:
+        ids = before + record["prompt"] + record["completion"] + [EOS]
+        first = len(before) + len(record["prompt"])
+        inputs.append(ids[:-1])
+        targets.append([i if at + 1 >= first else -1 for at, i in enumerate(ids[1:])])
+    width = max(map(len, inputs))
+    pad = lambda lists, value: torch.tensor([row + [value] * (width - len(row)) for row in lists])
+    return pad(inputs, 0), pad(targets, -1)
+
+
+def randomise(model, seed):
+    rng = np.random.RandomState(seed)
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters()):
+            if p.requires_grad:
+                p.copy_(torch.from_numpy((0.1 * rng.standard_normal(tuple(p.shape))).astype(np.float32)))
+
+
+def save(model, directory):
+    model.save_pretrained(common.fresh(directory))
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        os.remove(path) if name == "README.md" else os.chmod(path, 0o644)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output_dir")
+    args = parser.parse_args()
+    common.setup()
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = common.fresh(os.path.join(args.output_dir, "adapters"))
+    for name, (base, settings, seed) in CASES.items():
+        model = AutoModelForCausalLM.from_pretrained(os.path.join(here, base), attn_implementation="eager",
+                                                     dtype=torch.float32)
+        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path=base, **settings))
+        randomise(model, seed)
+        directory = os.path.join(root, name)
+        os.makedirs(directory)
+        save(model, os.path.join(directory, "start"))
+        made = records(seed)
+        inputs, targets = rows(made, [])
+        params = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        result = common.run(params, lambda ids: model(ids, use_cache=False).logits, inputs, masked=targets)
+        save(model, os.path.join(directory, "end"))
+        golden = {"base": base, "records": made, "steps": result["steps"],
+                  "note": f"peft {peft.__version__}, {common.versions_line()}"}
+        with open(os.path.join(directory, "golden.json"), "w") as f:
+            json.dump(golden, f, indent=1)
+            f.write("\n")
+        for folder in ("start", "end"):
+            path = os.path.join(directory, folder, "adapter_config.json")
+            with open(path) as f:
+                config = json.load(f)
+            config["base_model_name_or_path"] = base
+            with open(path, "w") as f:
+                json.dump(config, f, indent=1, sort_keys=True)
+                f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+// peft=lora: adapters train as with PyPI's peft, in every layout, continue, are exported, imported
+// and merged.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "done.h"
+#include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/train/file_values.h"
+#include "mtrain/train/peft_adapter.h"
+#include "roots.h"
+#include "small_tokenizer.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using mtrain::cat;
+
+namespace {
+
+fs::path golden(const std::string& name) {
+  return source_root() / "tests/golden/adapters" / name;
+}
+
+nlohmann::json golden_values(const std::string& name) {
+  return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
+}
+
+/// The weights of a golden folder as `there`, with a tokenizer of one id for each character.
+void copy_base(const Scratch& scratch, const std::string& set = "llama_tiny", size_t ids = 200) {
+  fs::create_directories(scratch / "there");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_root() / "tests/golden" / set / file, scratch / "there" / file);
+  write_at(scratch / "there/tokenizer.json", small_tokenizer(ids));
+  write_at(scratch / "there/tokenizer_config.json", R"({"eos_token": "</s>"})");
+}
+
+/// Ids as text of that tokenizer.
+std::string text_of(const nlohmann::json& ids) {
+  std::string out;
+  for (const auto& id : ids) out += small_token(id.get<size_t>());
+  return out;
+}
+
+void write_records(const Scratch& scratch, const nlohmann::json& records) {
+  std::string lines;
+  for (const auto& record : records)
+    lines += nlohmann::json{{"prompt", text_of(record.at("prompt"))},
+                            {"completion", text_of(record.at("completion"))}}
+                 .dump() +
+             "\n";
+  scratch.write("x.jsonl", lines);
+}
+
+/// AdamW as in golden_common.py, on all records in each step.
+void write_recipe(const Scratch& scratch) {
+  scratch.write("r.yaml",
+                "model: {init_from: there, seq_length: 32}\n"
+                "tokenizer: {type: hf, path: there}\n"
+                "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
+                "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
+                "logger: {tensorboard: false}\nscheduler: {type: constant}\n"
+                "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
+                "weight_decay: 0.1, clip_grad: 1.0}\n"
+                "validation: {steps: 0}\ntrain: {steps: 5, global_batch_size: 3, "
+                "micro_batch_size: 1}\npeft: {type: lora}\n");
+}
+
+const std::map<std::string, std::string> kSettings = {
+    {"qv", "peft.rank=4 peft.alpha=8 'peft.targets=[attn.qkv.q, attn.qkv.v]' "},
+    {"all", "peft.rank=3 peft.alpha=6 peft.rslora=true "}};
+
+/// A scratch folder with the base, the records of a golden case, and its adapters as `start`.
+void write_case(const Scratch& scratch, const std::string& name) {
+  copy_base(scratch);
+  write_records(scratch, golden_values(name).at("records"));
+  write_recipe(scratch);
+  fs::copy(golden(name) / "start", scratch / "start", fs::copy_options::recursive);
+}
+
+std::vector<double> column(const fs::path& run, const char* name) {
+  std::vector<double> out;
+  for (const auto& row : rows(run, name)) out.push_back(row.at(name).get<double>());
+  return out;
+}
+
+double largest_difference(const fs::path& folder, const fs::path& other) {
+  const mtrain::SafetensorsFile a(folder / "adapter_model.safetensors"),
+      b(other / "adapter_model.safetensors");
+  double worst = 0;
+  CHECK(a.tensors().size() == b.tensors().size());
+  for (const mtrain::TensorInfo& t : a.tensors()) {
+    const std::vector<float> x = mtrain::file_values(a, t),
+                             y = mtrain::file_values(b, b.at(t.name));
+    REQUIRE(x.size() == y.size());
+    for (size_t i = 0; i < x.size(); ++i)
+      worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("adapters of peft train as in peft, and are exported to its format") {
+  for (const auto& [name, settings] : kSettings) {
+    CAPTURE(name);
+    const Scratch scratch("mtrain-adapters");
+    write_case(scratch, name);
+    const nlohmann::json steps = golden_values(name).at("steps");
+    done(scratch, "r.yaml -q run.dir=run peft.init_from=start " + settings);
+    const std::vector<double> losses = column(scratch / "run", "loss"),
+                              norms = column(scratch / "run", "grad_norm");
+    REQUIRE(losses.size() == steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      CHECK(losses[i] == doctest::Approx(steps[i].at("loss").get<double>()).epsilon(2e-6));
+      CHECK(norms[i] == doctest::Approx(steps[i].at("grad_norm").get<double>()).epsilon(1e-5));
+    }
+    done(scratch, "-q export run out");
+    CHECK(largest_difference(golden(name) / "end", scratch / "out") < 5e-6);
+    // What was imported is exported again, to the bit.
+    done(scratch, "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + settings);
+    done(scratch, "-q export zero same");
+    CHECK(largest_difference(golden(name) / "start", scratch / "same") == 0);
+  }
+}
+
+TEST_CASE("a new adapter changes nothing at first; only adapters are trained and saved") {
+  const Scratch scratch("mtrain-adapters-new");
+  write_case(scratch, "qv");
+  const Outcome said = done(scratch, "r.yaml run.dir=lora peft.rank=2 logger.interval=1");
+  CHECK_MESSAGE(has(said.out + said.err, " trained)"), said.out);
+  done(scratch, "r.yaml -q run.dir=full peft.type=none");
+  CHECK(column(scratch / "lora", "loss")[0] ==
+        doctest::Approx(column(scratch / "full", "loss")[0]).epsilon(1e-6));
+  CHECK(column(scratch / "lora", "loss")[4] < column(scratch / "lora", "loss")[0]);
+  const Outcome tensors = done(scratch, "checkpoint ls lora --json");
+  for (const auto& entry : fs::recursive_directory_iterator(scratch / "lora/checkpoints/step-5")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    for (const mtrain::TensorInfo& t : mtrain::SafetensorsFile(entry.path()).tensors())
+      CHECK_MESSAGE(has(t.name, ".lora_"), t.name);
+  }
+}
+
+TEST_CASE("a run of adapters continues to the bit, and refuses other weights") {
+  const Scratch scratch("mtrain-adapters-resume");
+  write_case(scratch, "all");
+  const std::string set = kSettings.at("all") + "peft.dropout=0.1 mixed_precision.dtype=bf16 ";
+  done(scratch, "r.yaml -q run.dir=whole train.steps=6 " + set);
+  done(scratch, "r.yaml -q run.dir=halves train.steps=3 " + set);
+  // The weights may be in another place.
+  fs::rename(scratch / "there", scratch / "moved");
+  const std::string moved = set + "model.init_from=moved tokenizer.path=moved ";
+  done(scratch, "r.yaml -q run.dir=halves train.steps=6 " + moved);
+  CHECK(column(scratch / "whole", "loss") == column(scratch / "halves", "loss"));
+  std::string bytes = slurp(scratch / "moved/model.safetensors");
+  bytes[bytes.size() - 2] ^= 1;
+  write_at(scratch / "moved/model.safetensors", bytes);
+  for (const std::string& words :
+       {"r.yaml -q run.dir=halves train.steps=7 " + moved,
+        std::string("eval --from halves --batches 1 model.init_from=moved tokenizer.path=moved")}) {
+    const Outcome refused = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(refused.status == 12, refused.err);
+    CHECK_MESSAGE(has(refused.err, "adapters of other weights"), refused.err);
+  }
+}
+
+TEST_CASE("adapters learn the same in every layout") {
+  const Scratch scratch("mtrain-adapters-layouts");
+  write_case(scratch, "all");
+  const std::string set = "peft.init_from=start " + kSettings.at("all");
+  done(scratch, "r.yaml -q run.dir=one " + set);
+  const std::vector<double> want = column(scratch / "one", "loss");
+  int number = 0;
+  for (const std::string layout :
+       {"dist.tp=2", "dist.tp=2 dist.sp=true", "dist.tp=2 dist.sp=true comm_overlap.tp=true",
+        "dist.pp=2", "dist.cp=2", "dist.tp=4 --nproc 4",
+        "model.recompute=full", "model.recompute=selective 'model.recompute_modules=[layernorm]'"}) {
+    CAPTURE(layout);
+    const std::string run = cat("r", number++),
+                      ranks = has(layout, "nproc") || has(layout, "recompute") ? "" : " --nproc 2";
+    done(scratch, "r.yaml -q run.dir=" + run + " " + set + layout + ranks);
+    const std::vector<double> got = column(scratch / run, "loss");
+    REQUIRE(got.size() == want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(got[i] == doctest::Approx(want[i]).epsilon(3e-6));
+    done(scratch, "-q export " + run + " out" + run);
+    CHECK(largest_difference(scratch / ("out" + run), scratch / ("out" + run)) == 0);
+  }
+  // Data-parallel ranks share 6 samples: each record twice.
+  write_at(scratch / "x.jsonl", slurp(scratch / "x.jsonl") + slurp(scratch / "x.jsonl"));
+  done(scratch, "r.yaml -q run.dir=six train.global_batch_size=6 " + set);
+  const std::vector<double> six = column(scratch / "six", "loss");
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    CAPTURE(zero);
+    const std::string run = std::string("z") + zero;
+    done(scratch, "r.yaml -q --nproc 2 train.global_batch_size=6 run.dir=" + run +
+                      " dist.zero=" + zero + " " + set);
+    const std::vector<double> got = column(scratch / run, "loss");
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(six[i]).epsilon(3e-6));
+  }
+}
+
+TEST_CASE("merged weights compute what weights and adapters compute") {
+  for (const std::string set : {"llama_tiny", "gpt2_tiny"}) {
+    CAPTURE(set);
+    const Scratch scratch("mtrain-adapters-merge");
+    write_case(scratch, "all");
+    if (set == "gpt2_tiny") fs::remove_all(scratch / "there"), copy_base(scratch, set, 190);
+    done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2");
+    done(scratch, "-q merge run --into merged");
+    const std::string eval = " -q --batches 1 --json dataset=sft dataset.path=x.jsonl "
+                             "dataset.split='0,1' mixed_precision.dtype=fp32";
+    auto loss = [&](const std::string& from) {
+      return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out).at("loss").get<double>();
+    };
+    CHECK(loss("merged") == doctest::Approx(loss("run")).epsilon(2e-6));
+    CHECK(std::fabs(loss("merged") - loss("there")) > 1e-4);
+    // By way of a folder of peft: the same bytes.
+    done(scratch, "-q export run adapters");
+    done(scratch, "-q merge adapters --base there --into again");
+    CHECK(slurp(scratch / "merged/model.safetensors") == slurp(scratch / "again/model.safetensors"));
+    const Outcome there = cli_in(scratch.path(), "merge run --into merged");
+    CHECK(there.status != 0);
+    CHECK_MESSAGE(has(there.err, "exists already"), there.err);
+  }
+}
+
+TEST_CASE("adapters that do not fit are refused by name") {
+  const Scratch scratch("mtrain-adapters-refused");
+  write_case(scratch, "qv");
+  auto refuses = [&](const std::string& words, const std::string& part) {
+    const Outcome outcome = cli_in(scratch.path(), words);
+    const std::string details = words + "\n" + outcome.err;
+    CHECK_MESSAGE(outcome.status != 0, details);
+    CHECK_MESSAGE(has(outcome.err, part), details);
+  };
+  const std::string run = "r.yaml -q run.dir=run ", set = kSettings.at("qv");
+  refuses(run + "'peft.targets=[attn.query]'", "peft.targets: 'attn.query' matches no weight");
+  refuses(run + "'peft.targets=[attn.query]'", "attn.qkv.q");
+  refuses(run + "'peft.train=[no.such]'", "peft.train: 'no.such' matches no parameter");
+  refuses(run + "peft.init_from=start", "mlp.up has an adapter by peft.targets");
+  refuses(run + set + "peft.init_from=start peft.rank=8",
+          "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
+  refuses(run + set + "peft.init_from=start peft.alpha=9", "is multiplied by 2, and peft.alpha");
+  refuses("r.yaml -q run.dir=run model.init_from='' model.type=llama", "lora needs model.init_from");
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {R"("use_dora": false)", R"("use_dora": true)"},
+           {R"("peft_type": "LORA")", R"("peft_type": "LOHA")"},
+           {R"("bias": "none")", R"("bias": "all")"},
+           {R"("rank_pattern": {})", R"("rank_pattern": {".*": 4})"}}) {
+    std::string config = slurp(golden("qv") / "start/adapter_config.json");
+    const size_t at = config.find(from);
+    REQUIRE(at != std::string::npos);
+    write_at(scratch / "start/adapter_config.json", config.replace(at, from.size(), to));
+    refuses(run + set + "peft.init_from=start", to.substr(1, to.find('"', 1) - 1));
+  }
+  write_at(scratch / "start/adapter_config.json", "[1]");
+  refuses("merge start --base there --into out", "is not a JSON object");
+  refuses("merge there --into out", "is neither a run, nor a checkpoint, nor a folder");
+  CHECK_FALSE(fs::exists(scratch / "out"));
+}

@@ -1,0 +1,133 @@
+// mtrain merge: adds the adapters of a run, or of a folder of peft, to the weights that they were
+// trained on.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "cli.h"
+#include "model_source.h"
+#include "mtrain/base/counted.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/record/saved_step.h"
+#include "mtrain/train/base_weights.h"
+#include "mtrain/train/peft_adapter.h"
+
+namespace mtrain {
+namespace {
+
+struct MergeOptions {
+  std::string from, into, base, dtype, shard_size = "5GB";
+};
+
+struct Source {
+  PeftAdapter adapter;
+  fs::path base;
+  std::string what;  // "step 20"
+};
+
+/// The adapters of a run, with the folder that model.init_from names.
+Source of_run(const MergeOptions& options, PluginHost& plugins) {
+  std::vector<std::string> overrides;
+  if (!options.base.empty())
+    overrides.push_back(cat("model.init_from=", override_value_text(Node::string(
+                                                    fs::absolute(options.base).string()))));
+  const ModelSource source = open_model(options.from, overrides, plugins);
+  const SavedRun& run = source.run;
+  MT_USER_CHECK(run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
+                cat(printable(options.from), " has no adapters: its run trained all weights"),
+                cat("write its weights as a folder: mtrain export ", options.from, " ",
+                    options.into));
+  require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(options.from)));
+  return {adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step),
+          hf_source_folder(run.recipe), cat("step ", run.step)};
+}
+
+Source of_folder(const MergeOptions& options) {
+  Source out{read_peft_folder(options.from), options.base, "adapters"};
+  if (out.base.empty()) out.base = out.adapter.base;
+  std::error_code error;
+  MT_USER_CHECK(fs::is_regular_file(out.base / "config.json", error), ErrorClass::checkpoint,
+                cat("the weights of ", printable(options.from), " are in ",
+                    out.base.empty() ? "an unknown folder" : printable(out.base.string()),
+                    out.base.empty() ? "" : ", which is no folder of a model here"),
+                "give the folder of the model: --base DIR");
+  return out;
+}
+
+void merge(const Cli& cli, const MergeOptions& options) {
+  PluginHost plugins = plugin_host(cli);
+  const bool peft = is_peft_folder(options.from);
+  MT_USER_CHECK(peft || is_saved_run(options.from), ErrorClass::checkpoint,
+                cat(printable(options.from),
+                    " is neither a run, nor a checkpoint, nor a folder with adapter_config.json"),
+                "give what has the adapters; --base gives the weights");
+  const Source source = peft ? of_folder(options) : of_run(options, plugins);
+  const HfDir base(source.base);
+  const std::string config = base.config_text();
+  const std::optional<DType> dtype =
+      options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
+  HfFolderWriter out(options.into);
+  for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
+  const HfExported done = write_merged(base, source.adapter, dtype,
+                                       *hf_shard_bytes(options.shard_size), out);
+  const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
+  out.text("config.json",
+           dtype || quantized ? hf_config_with_dtype(config, (base.path() / "config.json").string(),
+                                                     dtype.value_or(DType::bf16))
+                              : config);  // last: without it, a folder is not a model's
+  out.commit();
+  if (!cli.quiet)
+    std::cout << options.into << ": " << source.what << " merged into "
+              << counted(source.adapter.modules.size(), "weight") << " of " << base.path().string()
+              << ", " << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
+}
+
+}  // namespace
+
+void add_merge_command(CLI::App& app, Cli& cli) {
+  auto* command =
+      app.add_subcommand("merge", "add low-rank adapters to the weights that they belong to");
+  auto options = std::make_shared<MergeOptions>();
+  command
+      ->add_option("from", options->from,
+                   "a run of peft=lora, one of its checkpoints, or a folder with "
+                   "adapter_config.json")
+      ->required()
+      ->type_name("RUN|DIR");
+  command->add_option("--into", options->into, "the new folder of the model")
+      ->required()
+      ->type_name("DIR")
+      ->check(check_output_path, "");
+  command
+      ->add_option("--base", options->base,
+                   "the folder of the weights; default: model.init_from of the run, or "
+                   "base_model_name_or_path of the folder")
+      ->type_name("DIR");
+  command->add_option("--dtype", options->dtype, "dtype of the tensors; default: that of the base")
+      ->transform([](const std::string& text) { return text == "f32" ? "fp32" : text; }, "")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->type_name("TYPE");
+  command
+      ->add_option("--shard-size", options->shard_size,
+                   "largest size of a file; a larger tensor has a file of its own")
+      ->check([](const std::string& text) {
+        return hf_shard_bytes(text) ? std::string()
+                                    : cat("wanted a size such as 5GB or 500MB, got '",
+                                          printable(text, 40), "'");
+      }, "")
+      ->capture_default_str()
+      ->type_name("SIZE");
+  command->footer(
+      "w + scale * b * a is computed in float and rounded once. The folder is written atomically: "
+      "complete, or not at all.\n"
+      "Examples:\n"
+      "  mtrain merge runs/lora --into models/tuned\n"
+      "  mtrain merge adapters/mine --base models/Llama-3.2-1B --into models/tuned --dtype bf16");
+  command->callback([&cli, options] { merge(cli, *options); });
+}
+
+}  // namespace mtrain
