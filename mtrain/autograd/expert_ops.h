@@ -14,10 +14,10 @@
 
 namespace mtrain {
 
-/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], for any dtype of x. `computed`: the type of the operands
-/// and results of this product and of those that give its gradients. f32; bf16, which does not take
-/// x in fp16; f64, whose logits and their gradients are f64, those of the others are in float. `b`
-/// may be undefined.
+/// logits[T,E] = x[T,D] · w[E,D]ᵀ + b[E], for any dtype of x. `computed`: f32, bf16 (not for x in
+/// fp16) or f64. The operands of this product and of those that give its gradients are converted to
+/// it, and the logits are rounded to it. The returned logits and their gradients are f64 if it is
+/// f64, otherwise f32. `b` may be undefined.
 MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor& b_E = {},
                             DType computed = DType::f32);
 

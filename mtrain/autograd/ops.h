@@ -88,7 +88,7 @@ struct AttentionScores {
   float cap = 0;      // > 0: scaled scores x become cap * tanh(x / cap) (Gemma 2, arXiv:2408.00118)
   float dropout = 0;  // probability that a weight is dropped while training
   uint64_t dropout_key = 0;
-  int64_t first_head = 0;  // dropout: index in the model of head 0
+  int64_t first_head = 0;  // dropout: index of head 0 among the heads of the whole model
   int64_t first_sink = 0;  // index of the sink of head 0
 };
 /// o[T, H*E] = attention within each sequence of qkv [T, layout.width()]. sinks_H: one more logit
@@ -119,9 +119,9 @@ MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t
 /// cross_entropy(linear(x, w, b), targets, valid_vocab, part, map) in chunks of tokens, so that the
 /// logits of all tokens never exist at the same time. `loss_weight` is the gradient that backward
 /// will pass for every token. It lets forward compute the gradients (and accumulate those of
-/// parameters) while the logits of a chunk exist. 0: not known; then all logits are kept, and also
-/// if w is the result of an op. With a `part`, `valid_vocab` still counts ids of the whole
-/// vocabulary, and the gradient of x is a partial sum over ranks (Shoeybi et al. 2019,
+/// parameters) while the logits of a chunk exist. 0: not known. All logits are kept for backward if
+/// it is not known, or if w is the result of an op. With a `part`, `valid_vocab` still counts ids
+/// of the whole vocabulary, and the gradient of x is a partial sum over ranks (Shoeybi et al. 2019,
 /// arXiv:1909.08053, §3). With `later`, the gradients of w and b are deferred to it, and the
 /// gradient of all logits is kept until then. `b` may be undefined; with a `part`, w has a row and
 /// b an entry for each of the rank's own ids.

@@ -22,7 +22,7 @@ struct DistanceBias {
 };
 
 /// o [Q, H*E] = softmax(scale * q kᵀ + bias) v within each span. q [Q, H*E], k and v [K, H*E], for
-/// `heads` heads. Neither window, cap nor dropout of the scores.
+/// `heads` heads. Throws Error(bug) if `scores` has a window, a cap or dropout.
 MT_API Tensor span_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t heads,
                              const AttentionSpans& spans, const AttentionScores& scores,
                              const DistanceBias& bias = {});

@@ -1,6 +1,7 @@
-// WatchSocket: one end of a connection between watching processes. Messages have at most 1 MiB, and
-// at most a few words until the other end is trusted. Nothing blocks: messages are dropped when too
-// much is unsent, and no more than one message is read ahead. Owns its descriptor; for one thread.
+// WatchSocket: one end of a connection between watching processes. The content of a message has at
+// most 1 MiB, and that of a received one at most 128 bytes until the other end is trusted. Nothing
+// blocks: messages are dropped when too much is unsent, and no more than one message is read ahead.
+// Owns its descriptor; for one thread.
 #pragma once
 #include <cstdint>
 #include <optional>

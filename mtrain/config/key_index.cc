@@ -31,7 +31,8 @@ int allowed_typos(size_t length) {
 /// The distance of `name` from `wanted`; negative when they are unrelated. The numbers only order
 /// the suggestions: a typo in the leaf is more likely than the right leaf in a wrong section, and
 /// that is more likely than both.
-double distance(std::string_view wanted, std::string_view name) {
+/// `old`: the name is a former one, of a setting that may now be in another section.
+double distance(std::string_view wanted, std::string_view name, bool old) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
   int leaf_typos = edit_distance(wanted_leaf, leaf);
@@ -47,6 +48,8 @@ double distance(std::string_view wanted, std::string_view name) {
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
+  // "enabled" in one section is not what it was in another.
+  if (old && !wanted_parent.empty() && !parent_near) return -1;
   // A long name rarely occurs in another section by accident.
   if (leaf_typos == 0)
     return parent_near ? 0.5 * parent_typos : leaf.size() >= kDistinctiveLength ? 2.5 : 3.5;
@@ -95,7 +98,7 @@ std::vector<std::string> KeyIndex::suggest(std::string_view wanted, size_t limit
   if (wanted.size() > kLongestTypo) return {};
   std::vector<std::pair<double, const Entry*>> scored;
   for (const auto& entry : entries_) {
-    double score = distance(wanted, entry.name);
+    double score = distance(wanted, entry.name, entry.name != entry.now);
     if (score >= 0) scored.emplace_back(score, &entry);
   }
   std::stable_sort(scored.begin(), scored.end(),

@@ -31,6 +31,7 @@ struct OverrideText {
   bool exact = false;  // the text is in that file byte for byte, so locations inside it are known
   std::optional<std::string> raw = {};  // of `--set KEY VALUE`: the value, taken literally
   bool given = true;  // by the user; false: from a file that the recipe names, such as config.json
+  std::string fixed = {};  // the setting, if its file allows no other value
 };
 
 /// Several values for one setting.

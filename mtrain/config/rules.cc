@@ -172,6 +172,7 @@ class FixSearch {
       std::string_view candidate = trim(part);
       size_t equals = candidate.find('=');
       const std::string path = values_.own(std::string(candidate.substr(0, equals)));
+      if (input_.fixed && input_.fixed(path)) continue;
       std::string fix = equals == std::string_view::npos
                             ? searched(rule, path)
                             : computed(rule, path, candidate.substr(equals + 1));

@@ -57,7 +57,10 @@ struct RuleInput {
   /// path, maps the usual one to it: "model.layers" → "model.blocks". Violations show the latter.
   std::map<std::string, std::string> renamed = {};
   std::string last_resort =
-      {};             // a section that a fix changes only when no other fix works: "model"
+      {};  // a section that a fix changes only when no other fix works: "model"
+  /// True for a setting that fixes leave as it is, such as one that config.json decides. Empty:
+  /// none.
+  std::function<bool(const std::string& path)> fixed = {};
   bool fixes = true;  // search for values that fix a violation; this search takes most of the time
   /// True for the location of a value that the user wrote, for rules about settings without effect.
   /// Empty: any location but that of a default.

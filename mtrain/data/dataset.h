@@ -93,6 +93,10 @@ class MT_API Dataset {
   /// from the sample's first sequence, which the encoder reads.
   static constexpr std::string_view kSequenceToSequence = "sequence to sequence";
 
+  /// The text of the chat template that the dataset's settings choose for conversations; empty:
+  /// none. Exports of the run contain it.
+  virtual std::string chat_template() const { return {}; }
+
   /// A JSON text that changes whenever the data or its order changes; saved in checkpoints and
   /// compared on resume.
   virtual std::string identity() const = 0;

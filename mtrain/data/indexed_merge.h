@@ -15,10 +15,11 @@ struct MergeReport {
 };
 
 /// Writes the pair at `output`; the element type is the smallest that covers the inputs' types: u8,
-/// u16 or i32. Memory holds the longest sequence and the index, for any size of the inputs. Calls
-/// `progress` from time to time with the number of tokens done and the total; an exception from it
-/// ends the work and removes the output. Error(data) for a faulty pair, for packs, or for pairs of
-/// different tokenizers unless `any_tokenizer`; Error(usage) when an input is also the output.
+/// u16 or i32. Memory holds the longest sequence and a few megabytes, for any size of the inputs.
+/// Calls `progress` from time to time with the number of tokens done and the total; an exception
+/// from it ends the work and removes the output. Error(data) for a faulty pair, for packs, or for
+/// pairs of different tokenizers unless `any_tokenizer`; Error(usage) when an input is also the
+/// output.
 MT_API MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output,
                                  IndexedWriter::Options options,
                                  const std::function<void(int64_t, int64_t)>& progress = {},

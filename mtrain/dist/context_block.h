@@ -14,7 +14,7 @@ struct ContextBlock {
   AttentionDropout dropout = {};  // of this forward and its backward
   int64_t first_token = 0;        // index of the micro-batch's first token, as for `dropout`
 
-  /// Takes the draws of a forward that runs now.
+  /// Sets `dropout` and `first_token` to those of the forward that runs now.
   void draw(const ExecutionContext& ctx);
   /// Width of packed keys and values: key and value of each group.
   int64_t packed_width() const { return 2 * layout.groups * layout.head_dim; }

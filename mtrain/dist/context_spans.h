@@ -13,8 +13,8 @@ struct TokenRows {
   int64_t row = 0, at = 0, rows = 0;
 };
 
-/// One call. REQUIRES of what is added: no queries or keys twice (backward adds to their
-/// gradients).
+/// One call of the attention kernels. REQUIRES: no query row and no key row is in two of its spans,
+/// since backward adds to their gradients.
 struct SpanCall {
   std::vector<AttentionSpan> spans = {};
   std::vector<int64_t> first_tokens = {};  // of each span's first query

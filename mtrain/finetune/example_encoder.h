@@ -51,6 +51,8 @@ class MT_API ExampleEncoder {
   bool has_template() const { return template_ != nullptr; }
   /// The chat template's name: a ready-made one, or its file. Empty: none.
   const std::string& template_name() const { return file_.name; }
+  /// The chat template's text; empty: none.
+  const std::string& template_text() const { return file_.source; }
   /// Special tokens of the template, such as "<|im_end|>", that the tokenizer encodes as several
   /// tokens. If there are any, the template belongs to another model.
   std::vector<std::string> missing_special_tokens() const;

@@ -35,7 +35,8 @@ struct MT_API SftSettings {
   std::string format = "auto", train_on = "assistant", packing = "auto", too_long = "truncate";
   int64_t packed_length = 0;
   void bind(Fields& f);
-  /// The most positions that the records of one sample take, of `seq_length`.
+  /// The number of positions of a sample that records may fill: packed_length if it is set and
+  /// packing=offline, otherwise `seq_length`.
   int64_t pack_length(int64_t seq_length) const;
 };
 

@@ -12,7 +12,7 @@ namespace mtrain {
 struct AttentionDropout {
   float p = 0;  // 0: no dropout
   uint64_t seed = 0, name_key = 0, step = 0;
-  int64_t first_head = 0;  // index in the model of the call's head 0
+  int64_t first_head = 0;  // index of the call's head 0 among the heads of the whole model
   const int64_t* first_tokens =
       nullptr;  // [sequences], on the host: index of the first query of each sequence or span
 };

@@ -54,8 +54,8 @@ class MT_API AdapterPlan {
 };
 
 /// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
-/// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the rows
-/// of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
+/// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the
+/// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
 /// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
 /// other one are partial sums.
 class MT_API Adapter {

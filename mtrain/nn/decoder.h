@@ -71,14 +71,15 @@ class MT_API Decoder : public Model {
 
  protected:
   const ModelContext& context() const { return context_; }
-  /// Multiply-adds of one token in forward: in the attention of one block, projections included and
-  /// with the scores that the causal mask and the block's window leave; and in the head.
+  /// Multiply-adds of one token's forward in the attention of one block: its projections, and the
+  /// scores that the causal mask and the block's window leave.
   double attention_products(int64_t seq_length, int64_t block) const;
   /// The same in an MLP of `width`, in all of its matrices.
   double mlp_products(int64_t width) const;
+  /// The same in the output head.
   double head_products() const;
-  /// The same in the blocks of multi-token prediction and their heads, where the last block has
-  /// `block` multiply-adds.
+  /// The same in the projections, blocks and heads of multi-token prediction. `block`: the
+  /// multiply-adds of the model's last block, whose shape these blocks have.
   double mtp_products(double block) const;
 
  private:

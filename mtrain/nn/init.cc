@@ -13,7 +13,8 @@ void fill_random(const Init& init, const RngStream& stream, std::span<float> val
                  uint64_t first) {
   const bool normal = init.kind == Init::Kind::normal;
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = init.value * (normal ? stream.normal(first + i) : 2 * stream.uniform(first + i) - 1);
+    values[i] =
+        init.value * (normal ? stream.normal(first + i) : 2 * stream.uniform(first + i) - 1);
 }
 
 }  // namespace

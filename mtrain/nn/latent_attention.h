@@ -31,8 +31,9 @@ struct LatentSizes {
 /// values.
 class MT_API LatentAttention {
  public:
-  /// Of `options`, `layout` must be that of sizes.heads, `bias` is that of the projections to
-  /// latents, and norms of heads, a limit and a gate are refused with Error(config).
+  /// In `options`, `layout` must be sizes.heads.layout(), and `bias` applies to q_down, kv_down and
+  /// k_rope, but not to q, q_up and kv_up. Throws Error(config) if `options` has qk_norm, clip or
+  /// gate.
   LatentAttention(const Scope& scope, Dim embed, const AttentionOptions& options,
                   const LatentSizes& sizes);
   /// Adds its result to `residual` if that is defined.

@@ -31,9 +31,9 @@ Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.sharded()) return (*this)(x, residual);
-  Tensor sum = adapter_ ? region.leave(adapter_->add_to(
-                              linear(x, weight.use(), {}, {}, quantized_), x))
-                        : region.leave(x, weight.use(), quantized_);
+  Tensor sum = adapter_
+                   ? region.leave(adapter_->add_to(linear(x, weight.use(), {}, {}, quantized_), x))
+                   : region.leave(x, weight.use(), quantized_);
   return add_bias(sum, bias ? bias->use() : Tensor(), residual);
 }
 

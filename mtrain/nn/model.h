@@ -50,8 +50,9 @@ struct StageRange {
   int64_t mtp_stage = -1;  // the stage with the blocks of multi-token prediction; -1: the last one
   /// True if this stage has them.
   bool has_mtp() const { return mtp_stage < 0 ? last : stage == mtp_stage; }
-  /// True if they are in another stage than the head, to which that stage passes the streams of all
-  /// depths while training: those of depths 0 (the next token), 1, …, one below the other.
+  /// True if the blocks of multi-token prediction are in an earlier stage than the head. While
+  /// training, their stage then passes on the streams of all depths, 0 (the next token), 1, …,
+  /// concatenated along the rows.
   bool mtp_apart() const { return mtp_stage >= 0 && mtp_stage + 1 < stages; }
   /// Indices [begin, end) of the blocks of this stage, for a model with `total` blocks.
   std::pair<int64_t, int64_t> layers(int64_t total) const {
@@ -94,11 +95,11 @@ class MT_API Model {
   /// Floating-point operations of one token's forward and backward pass at this sequence length; a
   /// multiply-add is two.
   virtual double flops_per_token(int64_t seq_length) const = 0;
-  /// What the lists of a step's collectives follow (docs/pipeline.md): the parts of this stage in
-  /// the order of forward(), each time that they compute. Empty: the parts are the blocks and what
-  /// is before, between and after them, in the order in which the constructor adds their
-  /// parameters. A model declares its parts if blocks share parameters or if it adds parameters in
-  /// another order. The head is the last part.
+  /// The parts of this stage, from which the lists of a step's collectives are made
+  /// (docs/pipeline.md): in the order of forward(), one entry for each time that a part computes.
+  /// Empty: the parts are the blocks and what is before, between and after them, in the order in
+  /// which the constructor adds their parameters. A model declares its parts if blocks share
+  /// parameters or if it adds parameters in another order. The head is the last part.
   virtual std::vector<ComputedPart> parts() const { return {}; }
   /// Called after the last backward of a step and its update, if there was one. Collective over the
   /// ranks of the stage. The figures have the same names in the same order on all stages.

@@ -36,7 +36,7 @@ struct MoeOptions {
   bool expert_bias = false;                  // of the experts' projections
   bool logit_bias = false;                   // of the router's projection
   bool sinkhorn = false;            // while training, experts are selected by sinkhorn_assignment()
-  float jitter = 0;                 // the router's input is that of jitter()
+  float jitter = 0;                 // eps of jitter(), which perturbs the router's input; 0: none
   DType router_dtype = DType::f32;  // of the product that gives the logits
   bool gather_tokens = false;       // as in ExpertRanks
 };
@@ -48,9 +48,9 @@ struct MoeOptions {
 /// It also throws if ep does not divide the number of experts, and for a balancing term over
 /// sequences with dynamic context parallelism.
 ///
-/// With a latent width L, experts are in a smaller space: x and y of the sum over experts become
-/// l = x · w_inᵀ, w_in [L,D], and (sum over experts) · w_outᵀ, w_out [D,L], with one projection
-/// each for all experts; the router and the shared expert read x.
+/// With a latent width L, experts work in a smaller space: they read x · w_inᵀ, w_in [L,D], and
+/// their weighted sum is multiplied by w_outᵀ, w_out [D,L]. All experts share both projections. The
+/// router and the shared expert read x.
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);

@@ -37,11 +37,11 @@ class MT_API Region {
   /// The projections at the start of a region: y_i [T,N_i] = enter(normed) · w_iᵀ + b_i.
   ///   auto [gate, up] = region.project(norm(x_TD), {gate_, up_});
   /// With comm_overlap.tp, the products of rows that have arrived run while other rows are in
-  /// transfer; low-precision products wait for all rows, because their scales depend on all rows, and so do
-  /// layers with adapters.
-  /// With model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy,
-  /// is released until backward, which recomputes the norm. Therefore no op after this call may
-  /// read the norm's output, unless the Region was constructed with `shared_input`.
+  /// transfer; low-precision products wait for all rows, because their scales depend on all rows,
+  /// and so do layers with adapters. With model.recompute_modules=[layernorm] the memory of
+  /// `normed_TD`, or of its gathered copy, is released until backward, which recomputes the norm.
+  /// Therefore no op after this call may read the norm's output, unless the Region was constructed
+  /// with `shared_input`.
   template <size_t N>
   std::array<Tensor, N> project(const Tensor& normed_TD, const Projection (&layers)[N]) const {
     std::array<Tensor, N> y_TN;

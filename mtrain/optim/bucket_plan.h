@@ -49,11 +49,11 @@ struct BucketRules {
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy
 /// (Megatron-LM, megatron/core/distributed/distributed_data_parallel.py).
 MT_API int64_t default_bucket_size(int ranks);
-/// Plans dense buckets of trained parameters, then buckets of experts. Parameters that differ in `expert`, `late` or
-/// `quantized` (BucketPlan) are in different buckets; those that agree are in the order of the
-/// model's parts. From zero 2 on, where buckets are allocated and freed during a step, no bucket
-/// crosses the boundary of a part of the model: a block, or what is before, between or after the
-/// blocks. `late` buckets have at most zero 1.
+/// Plans dense buckets of trained parameters, then buckets of experts. Parameters that differ in
+/// `expert`, `late` or `quantized` (BucketPlan) are in different buckets; those that agree are in
+/// the order of the model's parts. From zero 2 on, where buckets are allocated and freed during a
+/// step, no bucket crosses the boundary of a part of the model: a block, or what is before, between
+/// or after the blocks. `late` buckets have at most zero 1.
 MT_API std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters,
                                             const BucketRules& rules);
 

@@ -30,7 +30,8 @@ struct ScheduleConfig {
 ///                 minus_sqrt 1 - sqrt(x)
 ///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr; without
 ///                 warmup lr / sqrt(step + 1)
-/// For a schedule with decay_steps, warmup ends at decay_steps at the latest.
+/// For linear, cosine and wsd, warmup ends at the end of the decay at the latest, and the rate is
+/// min_lr from that end on.
 MT_API double learning_rate(const ScheduleConfig& config, double lr, int64_t step,
                             int64_t total_steps);
 

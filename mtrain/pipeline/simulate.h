@@ -38,9 +38,9 @@ struct MT_API Costs {
   TransferMode transfer = TransferMode::asynchronous;
   double byte = 0;  // time of a byte that a reduction of gradients sends
   /// Gathers run while their rank computes: F and B wait for the parameters of their stage only.
-  /// Otherwise the rank waits for each. Scatter and R wait for reductions of gradients
-  /// (GradientBucket::blocking: every inner step does). Gathers and reductions of a rank run one
-  /// after the other.
+  /// Otherwise the rank waits for each. Scatter and R wait for reductions of gradients; an inner
+  /// step that starts one waits for it if the bucket is GradientBucket::blocking. Gathers and
+  /// reductions of a rank run one after the other.
   bool overlap_gathers = true;
   /// The inner steps of actions. All blocks take the same time; recomputation takes none. During an
   /// exchange of tokens the rank waits, or computes the other one of two overlapped actions.

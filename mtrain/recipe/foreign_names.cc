@@ -85,6 +85,17 @@ std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
              origin);
 }
 
+/// profiling.enabled: the type of a section chooses whether it does anything.
+std::string switch_help(std::string_view path, const SchemaCatalog& catalog) {
+  for (std::string_view last : {".enabled", ".enable"}) {
+    if (!path.ends_with(last)) continue;
+    const std::string type = cat(path.substr(0, path.size() - last.size()), ".type");
+    if (const FieldSpec* spec = find_setting(catalog, type); spec && !spec->choices.empty())
+      return cat("choose ", type, ": ", join(spec->choices, ", "));
+  }
+  return {};
+}
+
 }  // namespace
 
 const ForeignName* find_foreign_name(std::string_view name) {
@@ -101,18 +112,19 @@ std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalo
       if (const std::string type = cat(path.substr(0, path.size() - last.size()), ".type");
           find_setting(catalog, type))
         return cat("use ", type, ", which names the component");
-  for (;;) {  // try the last part first: fp16.enabled means fp16
-    const size_t dot = path.rfind('.');
+  // try the last part first: fp16.enabled means fp16
+  for (std::string_view name = path;;) {
+    const size_t dot = name.rfind('.');
     const ForeignName* row =
-        find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1));
+        find_foreign_name(dot == std::string_view::npos ? name : name.substr(dot + 1));
     if (row)
-      return row->setting == path
+      return row->setting == name
                  ? ""
                  : help_of(
                        *row,
                        catalog);  // it is a setting of a component that the recipe does not choose
-    if (dot == std::string_view::npos) return {};
-    path = path.substr(0, dot);
+    if (dot == std::string_view::npos) return switch_help(path, catalog);
+    name = name.substr(0, dot);
   }
 }
 

@@ -37,7 +37,8 @@ enum class HfKeyRule : uint8_t {
 /// How a setting follows from the number in config.json.
 enum class HfForm : uint8_t { same, inverse, inverse_root };
 
-/// A value: of its own, or that of another key, which may be divided by that of a third one.
+/// A constant, or the value of another key (`key`), optionally divided by the value of a third one
+/// (`over`).
 struct HfValue {
   Node value;
   std::string key, over = {};  // not empty: the value of this key
@@ -67,8 +68,8 @@ struct HfKey {
   /// The key counts only if this setting has one of these values: then export writes it, and import
   /// uses its default or, without one, demands it.
   std::optional<std::pair<std::string, std::vector<Node>>> required;
-  /// setting: a list of one value for each block. The setting's values are repeated; this is
-  /// written for each block if there are none.
+  /// setting: theirs is a list with one value for each block. Export repeats the setting's list to
+  /// that length; if the setting is empty, it writes this value for each block.
   std::optional<Node> each_block;
   std::string blocks;  // window, layer_types: the setting that says which blocks have the window
   std::string enabled_by;  // window: the key that must be true, or there is no window
@@ -176,8 +177,8 @@ MT_API bool is_training_setting(const HfFamily& family, const FieldSpec& spec);
 class MT_API HfFamilies {
  public:
   /// The families in these folders of plugins. A file in an earlier folder replaces one of the same
-  /// name, and an earlier plugin all files of later folders. A file with faults is left out; find()
-  /// of its family throws them, and faults() has all.
+  /// name. If a folder has the .so of a plugin, that plugin's files in later folders are not used.
+  /// A file with faults is left out; find() of its family throws them, and faults() has all.
   static HfFamilies read(const std::vector<fs::path>& plugin_folders);
 
   const std::vector<HfFamily>& all() const { return families_; }

@@ -1,5 +1,5 @@
-// The Hugging Face folder from which a recipe's model starts, and whether such a folder can be
-// written of it. Stateless functions; safe from any thread.
+// The Hugging Face folder from which a recipe's model starts, and whether the model can be exported
+// as such a folder. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <optional>

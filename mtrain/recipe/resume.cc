@@ -61,8 +61,8 @@ struct Changes {
   std::vector<std::string> data,
       data_paths;  // of the section dataset: other settings, and (data_paths) settings that name
                    // files
-  std::vector<std::string> shared_data;      // data settings of other sections
-  std::vector<std::string> tokenizer_paths;  // settings that name the tokenizer's files
+  std::vector<std::string> shared_data;  // data settings of other sections
+  std::vector<std::string> tokenizer;    // settings that may change the tokenizer's identity
   std::string advice;
 };
 
@@ -145,8 +145,8 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     if (same_input(before.inputs, now.inputs, d.path)) continue;
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
-    if (resume == safe && spec->input_path && d.path.starts_with("tokenizer."))
-      out.tokenizer_paths.push_back(describe(d, origins));
+    if (resume == safe && d.path.starts_with("tokenizer."))
+      out.tokenizer.push_back(describe(d, origins));
     if (now.settings.peft.frozen() && d.path == "model.init_from") continue;  // require_base()
     if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
@@ -266,8 +266,8 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   const auto origins = origins_of(saved);
   Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
   if (before.tokenizer != now.tokenizer)
-    changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer,
-                                     indented(changes.tokenizer_paths)));
+    changes.impossible.push_back(
+        cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer, indented(changes.tokenizer)));
   const std::string whole = identity_of(saved).data, whole_now = identity_of(now_saved).data;
   judge_data(before.data, now.data, !whole.empty() && !same_data(whole, whole_now), changes);
   judge_order(before, now, old, recipe, origins, changes);

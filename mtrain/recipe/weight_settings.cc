@@ -286,7 +286,8 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
         request.overrides.push_back(
             {.text = cat("++", setting.path, "=", override_value_text(setting.value)),
              .written = Location{file, 0, 0},
-             .given = false});
+             .given = false,
+             .fixed = setting.training ? "" : setting.path});
       else if (ours)
         judge_setting(setting, *ours, name, differing);
     }

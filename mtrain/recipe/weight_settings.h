@@ -7,10 +7,11 @@
 
 namespace mtrain {
 
-/// Applies the settings of the model of model.init_from to settings that the recipe does not set,
-/// by `load`, which reads the configuration again with these as overrides. A different value in the
-/// recipe is an error, except for settings that only training uses. A feature that the model plugin
-/// does not support is an error, or a warning if only training uses it. Sets Recipe::folder_vocab.
+/// Gives the settings that the recipe does not set the values of the model in model.init_from:
+/// calls `load`, which reads the configuration again with these values as overrides. A different
+/// value in the recipe is an error, except for settings that only training uses. A feature that the
+/// model plugin does not support is an error, or a warning if only training uses it. Sets
+/// Recipe::folder_vocab.
 void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
                            const PluginHost& plugins, Recipe& recipe,
                            const std::function<void(const ConfigRequest&)>& load);

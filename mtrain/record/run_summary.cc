@@ -4,8 +4,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/diff.h"
+#include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
 
 namespace mtrain {
@@ -46,6 +48,21 @@ Losses read_losses(const fs::path& file) {
   return out;
 }
 
+/// Settings that are a share of train.steps, such as scheduler.warmup_steps=5%, with the number of
+/// steps that it is: "5% (50 steps)".
+std::map<std::string, std::string> shares_of_steps(const Node& settings) {
+  std::map<std::string, std::string> out;
+  const Node *scheduler = settings.find("scheduler"), *steps = settings.find("train.steps");
+  if (!scheduler || !scheduler->is_map() || !steps || !steps->is(NodeKind::integer)) return out;
+  for (const auto& entry : scheduler->entries()) {
+    if (!entry.value.is(NodeKind::string)) continue;
+    if (const auto part = parse_share(entry.value.as_text()))
+      out["scheduler." + entry.key] =
+          cat(entry.value.as_text(), " (", counted(share_of(*part, steps->as_int()), "step"), ")");
+  }
+  return out;
+}
+
 std::vector<SettingChange> changes_between(const SavedConfig& before, const SavedConfig& now) {
   std::vector<SettingChange> out;
   const Node a = parse_yaml(before.resolved, "before"), b = parse_yaml(now.resolved, "now");
@@ -53,6 +70,15 @@ std::vector<SettingChange> changes_between(const SavedConfig& before, const Save
   for (const auto& d : differences(a, b))
     out.push_back({d.path, d.before ? brief(*d.before, kMaxValue) : "",
                    d.after ? brief(*d.after, kMaxValue) : "", origins[d.path]});
+  // A share is the same text, but another number of steps where train.steps has changed.
+  auto shares = shares_of_steps(a), shares_now = shares_of_steps(b);
+  for (const auto& [path, now] : shares_now) {
+    const auto was = shares.find(path);
+    const bool listed =
+        std::ranges::any_of(out, [&](const SettingChange& c) { return c.path == path; });
+    if (was != shares.end() && was->second != now && !listed)
+      out.push_back({path, was->second, now, "of train.steps"});
+  }
   return out;
 }
 

@@ -43,8 +43,8 @@ struct RunSummary {
 MT_API bool is_run_folder(const fs::path& folder);
 /// Error(checkpoint) when it is not a run's folder.
 MT_API RunSummary summarize_run(const fs::path& folder);
-/// The runs in a folder and its folders (those of sweeps, also where a run has the same folder), at
-/// most three levels deep, by name; links are not followed.
+/// The runs in a folder and in its subfolders, at most three levels deep, by name. Includes the
+/// trials of a sweep that are in the folder of another run. Links are not followed.
 MT_API std::vector<fs::path> find_runs(const fs::path& folder);
 
 }  // namespace mtrain

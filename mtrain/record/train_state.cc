@@ -19,15 +19,15 @@ std::string to_json(const CheckpointMeta& m) {
              {"bad_steps", s.bad_steps}};
   if (s.skips > 0) state["skips"] = s.skips;  // otherwise digests equal those of older versions
   json out{{"state", std::move(state)},
-              {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
-              {"config", m.config},
-              {"name", m.name},
-              {"directory", m.directory},
-              {"data", m.data},
-              {"order", m.order},
-              {"tokenizer", m.tokenizer},
-              {"version", m.version},
-              {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}};
+           {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
+           {"config", m.config},
+           {"name", m.name},
+           {"directory", m.directory},
+           {"data", m.data},
+           {"order", m.order},
+           {"tokenizer", m.tokenizer},
+           {"version", m.version},
+           {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}};
   if (!m.base.empty()) out["base"] = m.base;
   return out.dump();
 }

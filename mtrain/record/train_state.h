@@ -31,9 +31,9 @@ struct CheckpointMeta {
   std::string order;  // SampleSource::order() of the training data; also empty in checkpoints of
                       // older versions
   std::string tokenizer;  // identity of the tokenizer
-  std::string base;       // identity of the frozen weights; empty: all weights are in the checkpoint
-  std::string version;    // of mtrain
-  std::string saved;      // SavedConfig as JSON; "{}" in checkpoints of older versions
+  std::string base;     // identity of the frozen weights; empty: all weights are in the checkpoint
+  std::string version;  // of mtrain
+  std::string saved;    // SavedConfig as JSON; "{}" in checkpoints of older versions
 };
 
 /// JSON; doubles are restored bit for bit.

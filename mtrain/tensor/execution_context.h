@@ -69,7 +69,8 @@ class MT_API ExecutionContext {
   void fill(const Tensor& t, float value);
 
   uint64_t seed() const { return seed_; }
-  /// Number of completed optimizer steps; part of the key of every random draw in training.
+  /// Index of the current step, from 0; skipped steps count (TrainState::step). Part of the key of
+  /// every random draw in training.
   uint64_t step = 0;
   /// Global index of the first token of the current micro-batch: keys dropout by token, independent
   /// of how the batch is split.

@@ -31,8 +31,9 @@ struct HeadNormArgs {
   bool whole;                               // REQUIRES: own_weights, RMSNorm
   float eps;
   DType dtype;
-  const float* sums = nullptr;  // [tokens], `whole`: the sums of squares of all elements of a row,
-  int64_t width = 0;            // `width` of them, if these heads are only a part of it
+  const float* sums = nullptr;  // [tokens], with `whole`: the sum of squares of each whole row;
+                                // null: these heads are the whole row
+  int64_t width = 0;            // with `sums`: number of elements of the whole row
   float offset = 0;             // w + offset in place of w. REQUIRES with `whole`: 0
 };
 struct HeadNormBackwardArgs {

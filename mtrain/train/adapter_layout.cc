@@ -54,10 +54,10 @@ class Layers {
       if (!p.name.ends_with(".lora_a")) continue;
       const std::string layer = p.name.substr(0, p.name.rfind('.'));
       const Layer& its = *of(layer + ".weight");
-      MT_USER_CHECK(its.found, ErrorClass::config,
-                    cat("the family ", family.model_type, " has no tensor for the weight of ",
-                        layer),
-                    "leave this weight out of peft.targets");
+      MT_USER_CHECK(
+          its.found, ErrorClass::config,
+          cat("the family ", family.model_type, " has no tensor for the weight of ", layer),
+          "leave this weight out of peft.targets");
       out.push_back(its.sizes);
     }
     return out;

@@ -78,7 +78,8 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
     for (int64_t k = 0; k < m.rank; ++k)
       if ((k < own || k >= own + r) && from[k] != 0)
         return cat(m.module(), ": lora_B mixes the ranks of several matrices in row ", row.row);
-    std::copy_n(from + own, r, values[tensor.blocks[row.block].layer].b.begin() + row.layer_row * r);
+    std::copy_n(from + own, r,
+                values[tensor.blocks[row.block].layer].b.begin() + row.layer_row * r);
   }
   for (int64_t row = 0; row < m.out; ++row)
     for (int64_t k = 0; !covered[static_cast<size_t>(row)] && k < m.rank; ++k)
@@ -131,9 +132,8 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
   CheckpointReader reader(store, step);
   std::map<std::string, LayerValues> values;
   for (const auto& [layer, rows, columns, matrices] : layout.layers)
-    values[layer] = {
-        stored(reader, cat(layer, ".lora_a"), Shape{matrices * peft.rank, columns}),
-        stored(reader, cat(layer, ".lora_b"), Shape{rows, peft.rank})};
+    values[layer] = {stored(reader, cat(layer, ".lora_a"), Shape{matrices * peft.rank, columns}),
+                     stored(reader, cat(layer, ".lora_b"), Shape{rows, peft.rank})};
   PeftAdapter out{.modules = {},
                   .rank = peft.rank,
                   .alpha = peft.alpha,
@@ -152,9 +152,8 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   std::vector<std::string> faults = differing_modules(adapter, layout);
   std::map<std::string, LayerValues> values;
   for (const auto& [layer, rows, columns, matrices] : layout.layers)
-    values[layer] = {
-        std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
-        std::vector<float>(static_cast<size_t>(rows * peft.rank))};
+    values[layer] = {std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
+                     std::vector<float>(static_cast<size_t>(rows * peft.rank))};
   for (const PeftModule& m : adapter.modules)
     for (const AdaptedTensor& tensor : layout.tensors)
       if (without_root(tensor.name) == without_root(m.weight) || tensor.name == m.weight)

@@ -11,7 +11,8 @@
 namespace mtrain {
 namespace {
 
-/// Samples of a tensor's bytes: kSamples pieces at equal distances, the first and the last included.
+/// Samples of a tensor's bytes: kSamples pieces at equal distances, the first and the last
+/// included.
 void add_samples(const HfDir& folder, const TensorInfo& tensor, Sha256& out) {
   constexpr uint64_t kSamples = 8, kPiece = 4096;
   const uint64_t bytes = tensor.data.size(), piece = std::min(bytes, kPiece);

@@ -42,7 +42,7 @@ void unpack(const std::vector<std::byte>& bytes, std::vector<float>& out) {
 }  // namespace
 
 std::span<const std::byte> as_file_type(std::span<const float> values, int64_t begin,
-                                   const TensorSpec& to, std::vector<std::byte>& buffer) {
+                                        const TensorSpec& to, std::vector<std::byte>& buffer) {
   if (to.dtype == DType::bf16)
     pack<bf16>(values, begin, to.name, buffer);
   else if (to.dtype == DType::f16)

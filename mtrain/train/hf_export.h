@@ -62,8 +62,8 @@ class MT_API HfFolderWriter {
   HfFolderWriter& operator=(const HfFolderWriter&) = delete;
 
   const HfTeam& team() const { return team_; }
-  /// Writes a small file. Only the first rank does; not collective, so a failure of it alone must
-  /// be shared by HfTeam::together.
+  /// Writes a small file, on the first rank only. Not collective: call it inside HfTeam::together,
+  /// so that all ranks get its error.
   void text(const std::string& name, std::string_view content);
   /// Copies a file of another folder, under the same name; likewise.
   void copy(const fs::path& file);

@@ -16,10 +16,10 @@ class HfDir;
 /// How the folder's model may differ from the parameters.
 struct HfImportOptions {
   /// Rows of the folder's tables of tokens, where the model's may have more or fewer
-  /// (model.init_vocab=resize): tensors of the family with `rows: vocabulary`. Of more rows, the
-  /// first ones are taken; added rows, padding included, get the mean of the folder's rows, which
-  /// is summed in double in their order, so that it does not depend on the layout. Nothing: the
-  /// rows must be the model's.
+  /// (model.init_vocab=resize): tensors of the family with `rows: vocabulary`. If the folder has
+  /// more rows than the model, the first ones are taken; if it has fewer, the added rows, padding
+  /// included, get the mean of the folder's rows, which is summed in double in their order, so that
+  /// it does not depend on the layout. Nothing: the rows must be the model's.
   std::optional<int64_t> folder_vocab = {};
   /// The folder has a dense model, of whose MLPs the experts are made (model.init_upcycle). Routers
   /// start from random values. Then `family` is the dense model's.

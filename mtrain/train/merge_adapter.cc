@@ -43,14 +43,14 @@ class MergedTensors final : public HfTensorReader {
       const Shape& shape = specs()[i].shape;
       const Shape wanted = m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
       if (!is_floating(specs()[i].dtype) || shape != wanted)
-        faults.push_back(cat("tensor ", m.weight, " ", shape, " does not fit an adapter of [", m.out,
-                             ", ", m.in, "]"));
+        faults.push_back(cat("tensor ", m.weight, " ", shape, " does not fit an adapter of [",
+                             m.out, ", ", m.in, "]"));
       adapted_[i] = &m;
     }
-    MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
-                  cat(base.path().string(), " does not fit the adapters:\n  ",
-                      join(faults, "\n  ")),
-                  "give the folder of the model for which the adapters were trained");
+    MT_USER_CHECK(
+        faults.empty(), ErrorClass::checkpoint,
+        cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),
+        "give the folder of the model for which the adapters were trained");
   }
   const std::vector<TensorSpec>& specs() const { return plain_->specs(); }
 
@@ -76,8 +76,8 @@ class MergedTensors final : public HfTensorReader {
   /// Of the tensor, whose name may lack the first part; specs().size() if there is none.
   size_t place_of(const std::string& weight) const {
     auto of = [&](std::string_view name) {
-      return static_cast<size_t>(
-          std::ranges::find(specs(), name, &TensorSpec::name) - specs().begin());
+      return static_cast<size_t>(std::ranges::find(specs(), name, &TensorSpec::name) -
+                                 specs().begin());
     };
     const size_t i = of(weight);
     return i < specs().size() ? i : of(without_root(weight));

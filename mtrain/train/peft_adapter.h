@@ -19,10 +19,10 @@ namespace mtrain {
 struct PeftModule {
   std::string weight;  // the tensor's name: "model.layers.0.self_attn.q_proj.weight"
   int64_t out = 0, in = 0, rank = 0;
-  double alpha = 0;          // as in adapter_config.json
-  double scale = 1;          // alpha / rank, or alpha / sqrt(rank)
-  bool transposed = false;   // the file stores [in,out]
-  std::vector<float> a, b;   // [rank,in], [out,rank]
+  double alpha = 0;         // as in adapter_config.json
+  double scale = 1;         // alpha / rank, or alpha / sqrt(rank)
+  bool transposed = false;  // the file stores [in,out]
+  std::vector<float> a, b;  // [rank,in], [out,rank]
   /// "model.layers.0.self_attn.q_proj"
   std::string module() const;
 };

@@ -90,16 +90,21 @@ class AdapterTensors final : public HfTensorReader {
 };
 
 /// Keys that say how an adapter was made or trained, or where it came from.
-constexpr const char* kHarmless[] = {
-    "auto_mapping",      "base_model_name_or_path", "revision",        "task_type",
-    "inference_mode",    "init_lora_weights",       "lora_dropout",    "layers_to_transform",
-    "layers_pattern",    "exclude_modules",         "target_modules",  "loftq_config",
-    "eva_config",        "corda_config",            "megatron_config", "megatron_core",
-    "qalora_group_size", "peft_version",            "runtime_config",  "lora_ga_config",
-    "ensure_weight_tying"};
+constexpr const char* kHarmless[] = {"auto_mapping",       "base_model_name_or_path",
+                                     "revision",           "task_type",
+                                     "inference_mode",     "init_lora_weights",
+                                     "lora_dropout",       "layers_to_transform",
+                                     "layers_pattern",     "exclude_modules",
+                                     "target_modules",     "loftq_config",
+                                     "eva_config",         "corda_config",
+                                     "megatron_config",    "megatron_core",
+                                     "qalora_group_size",  "peft_version",
+                                     "runtime_config",     "lora_ga_config",
+                                     "ensure_weight_tying"};
 /// Keys that are read.
-constexpr const char* kRead[] = {"peft_type",    "r",         "lora_alpha",    "use_rslora",
-                                 "rank_pattern", "alpha_pattern", "fan_in_fan_out"};
+constexpr const char* kRead[] = {
+    "peft_type",     "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern",
+    "fan_in_fan_out"};
 
 bool among(const std::string& key, auto& keys) {
   return std::ranges::any_of(keys, [&](const char* other) { return key == other; });
@@ -169,9 +174,8 @@ void add_module(const SafetensorsFile& file, const TensorInfo& tensor, const Jso
   const std::string path = tensor.name.substr(0, tensor.name.size() - std::string_view(kA).size());
   const TensorInfo& b = file.at(path + kB);
   PeftModule m;
-  const std::string module = path.starts_with(kRoot)
-                                 ? path.substr(std::string_view(kRoot).size())
-                                 : path;
+  const std::string module =
+      path.starts_with(kRoot) ? path.substr(std::string_view(kRoot).size()) : path;
   m.weight = module + ".weight";
   m.transposed = config.value("fan_in_fan_out", false);
   m.a = values_of(file, tensor), m.b = values_of(file, b);
@@ -216,10 +220,10 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
                         kA))
       unknown.push_back(cat(tensor.name, " ", tensor.shape));
   }
-  MT_USER_CHECK(unknown.empty(), ErrorClass::checkpoint,
-                cat(file.path().string(), " has tensors that are not supported:\n  ",
-                    join(unknown, "\n  ")),
-                "only lora_A and lora_B of linear layers are supported");
+  MT_USER_CHECK(
+      unknown.empty(), ErrorClass::checkpoint,
+      cat(file.path().string(), " has tensors that are not supported:\n  ", join(unknown, "\n  ")),
+      "only lora_A and lora_B of linear layers are supported");
   std::ranges::sort(out.modules, {}, &PeftModule::weight);
   return out;
 }

@@ -128,10 +128,10 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);
   const std::string folder = store.step_folder(saved.step).string();
-  MT_USER_CHECK(meta_from_json(store.meta(saved.step), folder).base.empty(), ErrorClass::checkpoint,
-                cat("model.init_from: ", printable(folder),
-                    " has adapters only, not the weights of a model"),
-                "merge them into their weights first: mtrain merge RUN DIR");
+  MT_USER_CHECK(
+      meta_from_json(store.meta(saved.step), folder).base.empty(), ErrorClass::checkpoint,
+      cat("model.init_from: ", printable(folder), " has adapters only, not the weights of a model"),
+      "merge them into their weights first: mtrain merge RUN DIR");
   if (whole_model || planned) {
     ParamList& all = planned ? planned->parameters : parameters;
     require_saved_rows(store, saved.step, all, *tokenizer);

@@ -31,8 +31,8 @@ class MT_API Session {
     bool own_device = false;  // error if ranks of this machine would have to share a device
     bool planning =
         false;  // dry run: kernels do nothing, memory is address space only (planning.h)
-    bool defer_memory = false;  // ParamBuckets will allocate the parameters. Ignored if start
-                                // values come from model.init_from, which fills them here
+    bool defer_memory = false;  // ParamBuckets will allocate the parameters. Ignored if the initial
+                                // weights come from model.init_from: they are loaded here
     const ParallelContext* parallel =
         nullptr;  // the axes over which the model is sharded; null: none
     const PipelinePlan* pipeline =
@@ -52,8 +52,8 @@ class MT_API Session {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<ExecutionContext> ctx;
   std::unique_ptr<Tokenizer> tokenizer;
-  BlockPlan blocks;         // what the model's blocks keep for backward
-  PrecisionPlan precision;  // which matrix products are in FP8 or FP4
+  BlockPlan blocks;                     // what the model's blocks keep for backward
+  PrecisionPlan precision;              // which matrix products are in FP8 or FP4
   std::optional<AdapterPlan> adapters;  // absent: all parameters are trained
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // the stages of this rank, in ascending order

@@ -52,8 +52,8 @@ MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
 /// that this rank saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
-/// Fills the masters and values of the model's own parameters, frozen ones included, and the model's
-/// buffers. Adapters stay as they are. Throws what load_state throws.
+/// Fills the masters and values of the model's own parameters, frozen ones included, and the
+/// model's buffers. Adapters stay as they are. Throws what load_state throws.
 MT_API void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters);
 /// Throws Error(checkpoint) that names parameters of a step that are not in `parameters`: the model
 /// would be only a part of the saved one. Model buffers may be absent. The step does not say which

@@ -175,7 +175,8 @@ void Trainer::export_hf(int64_t step, bool saved) {
         event(cat(to.string(), " was of other weights and is now ", aside.string()));
     });
     if (!team.of_each(needed)[0]) return;
-    const HfRunOptions options{.shard_bytes = *hf_shard_bytes(section.hf_shard_size)};
+    const HfRunOptions options{.shard_bytes = *hf_shard_bytes(section.hf_shard_size),
+                               .chat_template = dataset_->chat_template()};
     const HfRunExported done = export_hf_run(
         recipe_, session_.plugins, CheckpointStore(store_->folder()), step, to, options, team);
     event(cat("weights of step ", step, ": ", to.string(), ", ", done.family, " in ",

@@ -79,14 +79,15 @@ std::string chat_template_text(const Recipe& recipe) {
 /// A run of adapters becomes a folder of peft.
 void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun& run,
                     PluginHost& plugins) {
-  const std::string merge = cat("merge the adapters into their weights: mtrain merge ",
-                                options.from, " --into ");
+  const std::string merge =
+      cat("merge the adapters into their weights: mtrain merge ", options.from, " --into ");
   MT_USER_CHECK(!is_gguf(options), ErrorClass::usage,
                 "a GGUF file needs all weights, and this run has adapters only",
                 cat(merge, "DIR, then: mtrain export DIR ", options.to));
-  MT_USER_CHECK(options.family.empty(), ErrorClass::usage,
-                "--family has no effect on a folder of adapters: it has the names of model.init_from",
-                "leave out --family");
+  MT_USER_CHECK(
+      options.family.empty(), ErrorClass::usage,
+      "--family has no effect on a folder of adapters: it has the names of model.init_from",
+      "leave out --family");
   const PeftAdapter adapter =
       adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step);
   const HfExported done =

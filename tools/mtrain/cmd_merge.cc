@@ -37,10 +37,10 @@ Source of_run(const MergeOptions& options, PluginHost& plugins) {
                                                     fs::absolute(options.base).string()))));
   const ModelSource source = open_model(options.from, overrides, plugins);
   const SavedRun& run = source.run;
-  MT_USER_CHECK(run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
-                cat(printable(options.from), " has no adapters: its run trained all weights"),
-                cat("write its weights as a folder: mtrain export ", options.from, " ",
-                    options.into));
+  MT_USER_CHECK(
+      run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
+      cat(printable(options.from), " has no adapters: its run trained all weights"),
+      cat("write its weights as a folder: mtrain export ", options.from, " ", options.into));
   require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(options.from)));
   return {adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step),
           hf_source_folder(run.recipe), cat("step ", run.step)};
@@ -72,11 +72,11 @@ void merge(const Cli& cli, const MergeOptions& options) {
       options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
   HfFolderWriter out(options.into);
   for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
-  const HfExported done = write_merged(base, source.adapter, dtype,
-                                       *hf_shard_bytes(options.shard_size), out);
+  const HfExported done =
+      write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), out);
   const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
-  out.text("config.json",
-           dtype || quantized ? hf_config_with_dtype(config, (base.path() / "config.json").string(),
+  out.text("config.json", dtype || quantized
+                              ? hf_config_with_dtype(config, (base.path() / "config.json").string(),
                                                      dtype.value_or(DType::bf16))
                               : config);  // last: without it, a folder is not a model's
   out.commit();
@@ -114,11 +114,13 @@ void add_merge_command(CLI::App& app, Cli& cli) {
   command
       ->add_option("--shard-size", options->shard_size,
                    "largest size of a file; a larger tensor has a file of its own")
-      ->check([](const std::string& text) {
-        return hf_shard_bytes(text) ? std::string()
-                                    : cat("wanted a size such as 5GB or 500MB, got '",
-                                          printable(text, 40), "'");
-      }, "")
+      ->check(
+          [](const std::string& text) {
+            return hf_shard_bytes(text)
+                       ? std::string()
+                       : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40), "'");
+          },
+          "")
       ->capture_default_str()
       ->type_name("SIZE");
   command->footer(

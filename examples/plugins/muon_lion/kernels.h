@@ -6,7 +6,8 @@
 
 namespace muon_lion {
 
-/// m = momentum * m + scale * g;  out = nesterov ? scale * g + momentum * m : m.
+/// m = decay * m + g;  out = nesterov ? g + decay * m : m, with g = grad_scale * grad and m in
+/// `momentum`.
 struct MomentumArgs {
   const float* grad;
   float* momentum;

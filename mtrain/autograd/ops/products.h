@@ -89,7 +89,7 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
 /// loss[T], lse[T] of logits[T,V], joined over the ranks of a sharded vocabulary. `valid`: the
-/// first columns that are ids. The loss is that of map(logits).
+/// number of columns, from the first one on, that are ids. The loss is that of map(logits).
 void cross_entropy_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
                           const Tensor& loss, const Tensor& lse, int64_t valid,
                           const VocabularyPart& part, const LogitMap& map);

@@ -259,6 +259,10 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
     return where && (where.source->kind() == SourceKind::command_line ||
                      std::find(own.begin(), own.end(), where.source) != own.end());
   };
+  input.fixed = [&](const std::string& path) {
+    return std::ranges::any_of(config.overrides(),
+                               [&](const OverrideText& text) { return text.fixed == path; });
+  };
   recipe_rules().check(input, report);
 }
 

@@ -86,8 +86,8 @@ class GraphBuilder {
   void reduce_to(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   /// Swaps the last two dimensions of a virtual tensor, whose elements are adjacent.
   GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type);
-  /// The same view with `strides`, the memory's own, of a tensor in memory. The kernel reads the
-  /// memory by them. `ragged`: as of the tensor.
+  /// The same for a tensor in memory, as a view. `strides`: those of the result's dimensions in
+  /// that memory, by which the kernel reads it. `ragged`: that of the tensor.
   GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type, const Dims& strides,
                          const GraphTensor* ragged);
 

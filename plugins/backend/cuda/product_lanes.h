@@ -23,8 +23,8 @@ class ProductLanes {
     Range write;
   };
 
-  /// The lane on which a product runs, and is now in progress; kMain: join all lanes, then run it
-  /// on the main stream.
+  /// Chooses the lane of a product and records the product as in progress there. kMain (not
+  /// recorded): join all lanes, then run the product on the main stream.
   int place(const Use& use);
   /// All lanes have been joined.
   void joined();

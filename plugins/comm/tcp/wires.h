@@ -98,7 +98,7 @@ class Wires {
   void close(Wire& wire);
   Wire& wire_of(int rank) { return wires_[static_cast<size_t>(rank)]; }
   void deliver(const Arrived& message, Request& request);
-  /// This rank has sent something invalid: closes its connection.
+  /// Rank `from` has sent invalid data: closes its connection and throws Error(peer).
   [[noreturn]] void refuse(int from, const std::string& what);
   static bool fits(const Request& request, const Head& head, int from);
 

@@ -72,6 +72,12 @@ class SftDataset final : public Dataset {
     return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
+  std::string chat_template() const override {
+    const RecordSettings& r = settings_.records;
+    const bool own = !r.chat_template.empty() || !r.template_path.empty();
+    return own ? encoder_.template_text() : "";  // else the tokenizer's, which exports copy
+  }
+
   std::string identity() const override {
     const std::string made_by =
         cat(encoder_.identity(), '\n', settings_.records.prompt, '\n',

@@ -29,7 +29,8 @@ struct Gpt2Config {
         .resume(ResumeClass::safe)
         .renamed_from({"merge_file"})
         .input_path();
-    f("eod", eod, "text of the end-of-document token").resume(ResumeClass::impossible);
+    f("eod", eod, "text of the end-of-document token")
+        .resume(ResumeClass::safe);  // the identity contains the token
   }
 };
 

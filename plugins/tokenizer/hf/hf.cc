@@ -24,7 +24,7 @@ struct HfConfig {
     f("eod", eod,
       "text of the end-of-document token; empty: as specified by the files next to tokenizer.json")
         .example("<|endoftext|>")
-        .resume(ResumeClass::impossible);
+        .resume(ResumeClass::safe);  // the identity contains the token
   }
 };
 

@@ -40,7 +40,7 @@ struct TiktokenConfig {
     f("eod", eod,
       "text of the end-of-document token; empty: <|endoftext|> or <|end_of_text|>, else the first "
       "special token")
-        .resume(ResumeClass::impossible);
+        .resume(ResumeClass::safe);  // the identity contains the token
   }
 };
 

@@ -18,9 +18,7 @@ using mtrain::cat;
 
 namespace {
 
-fs::path golden(const std::string& name) {
-  return source_root() / "tests/golden/adapters" / name;
-}
+fs::path golden(const std::string& name) { return source_root() / "tests/golden/adapters" / name; }
 
 nlohmann::json golden_values(const std::string& name) {
   return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
@@ -173,16 +171,15 @@ TEST_CASE("adapters learn the same in every layout") {
   int number = 0;
   for (const std::string layout :
        {"dist.tp=2", "dist.tp=2 dist.sp=true", "dist.tp=2 dist.sp=true comm_overlap.tp=true",
-        "dist.pp=2", "dist.cp=2", "dist.tp=4 --nproc 4",
-        "model.recompute=full", "model.recompute=selective 'model.recompute_modules=[layernorm]'"}) {
+        "dist.pp=2", "dist.cp=2", "dist.tp=4 --nproc 4", "model.recompute=full",
+        "model.recompute=selective 'model.recompute_modules=[layernorm]'"}) {
     CAPTURE(layout);
     const std::string run = cat("r", number++),
                       ranks = has(layout, "nproc") || has(layout, "recompute") ? "" : " --nproc 2";
     done(scratch, "r.yaml -q run.dir=" + run + " " + set + layout + ranks);
     const std::vector<double> got = column(scratch / run, "loss");
     REQUIRE(got.size() == want.size());
-    for (size_t i = 0; i < got.size(); ++i)
-      CHECK(got[i] == doctest::Approx(want[i]).epsilon(3e-6));
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]).epsilon(3e-6));
     done(scratch, "-q export " + run + " out" + run);
     CHECK(largest_difference(scratch / ("out" + run), scratch / ("out" + run)) == 0);
   }
@@ -208,17 +205,21 @@ TEST_CASE("merged weights compute what weights and adapters compute") {
     if (set == "gpt2_tiny") fs::remove_all(scratch / "there"), copy_base(scratch, set, 190);
     done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2");
     done(scratch, "-q merge run --into merged");
-    const std::string eval = " -q --batches 1 --json dataset=sft dataset.path=x.jsonl "
-                             "dataset.split='0,1' mixed_precision.dtype=fp32";
+    const std::string eval =
+        " -q --batches 1 --json dataset=sft dataset.path=x.jsonl "
+        "dataset.split='0,1' mixed_precision.dtype=fp32";
     auto loss = [&](const std::string& from) {
-      return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out).at("loss").get<double>();
+      return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
+          .at("loss")
+          .get<double>();
     };
     CHECK(loss("merged") == doctest::Approx(loss("run")).epsilon(2e-6));
     CHECK(std::fabs(loss("merged") - loss("there")) > 1e-4);
     // By way of a folder of peft: the same bytes.
     done(scratch, "-q export run adapters");
     done(scratch, "-q merge adapters --base there --into again");
-    CHECK(slurp(scratch / "merged/model.safetensors") == slurp(scratch / "again/model.safetensors"));
+    CHECK(slurp(scratch / "merged/model.safetensors") ==
+          slurp(scratch / "again/model.safetensors"));
     const Outcome there = cli_in(scratch.path(), "merge run --into merged");
     CHECK(there.status != 0);
     CHECK_MESSAGE(has(there.err, "exists already"), there.err);
@@ -242,7 +243,8 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses(run + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
   refuses(run + set + "peft.init_from=start peft.alpha=9", "is multiplied by 2, and peft.alpha");
-  refuses("r.yaml -q run.dir=run model.init_from='' model.type=llama", "lora needs model.init_from");
+  refuses("r.yaml -q run.dir=run model.init_from='' model.type=llama",
+          "lora needs model.init_from");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {R"("use_dora": false)", R"("use_dora": true)"},
            {R"("peft_type": "LORA")", R"("peft_type": "LOHA")"},

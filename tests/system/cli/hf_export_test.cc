@@ -195,6 +195,8 @@ TEST_CASE("an exported run of fine-tuning has the chat template that it was trai
   done(scratch, train + "run.dir=own dataset.template_path=own.jinja");
   done(scratch, "-q export own own_out");
   CHECK(slurp(scratch / "own_out/chat_template.jinja") == slurp(scratch / "own.jinja"));
+  done(scratch, train + "run.dir=saved dataset.template_path=own.jinja checkpoint.hf=saved_out");
+  CHECK(slurp(scratch / "saved_out/step-1/chat_template.jinja") == slurp(scratch / "own.jinja"));
   fs::remove(scratch / "own.jinja");
   const Outcome gone = cli_in(scratch.path(), "export own gone_out");
   CHECK(gone.status == 0);

@@ -186,6 +186,16 @@ TEST_CASE("the rows are the same on ranks that share the table, of one stage or 
   }
 }
 
+TEST_CASE("a suggested fix changes no setting that config.json decides") {
+  const Scratch scratch("mtrain-resize-fix");
+  copy_golden(scratch, "gpt2_tiny", 260);
+  write_recipe(scratch);
+  const Outcome outcome =
+      cli_in(scratch.path(), "check r.yaml model.type=gpt2 model.seq_length=100");
+  CHECK(outcome.status == 10);
+  CHECK_MESSAGE(has(outcome.err, "help: model.seq_length=64\n"), outcome.err);
+}
+
 TEST_CASE("check says how many rows are added or dropped, and what does not fit is refused") {
   const Scratch scratch("mtrain-resize-check");
   copy_golden(scratch, "llama_tiny", 230);

@@ -213,6 +213,20 @@ TEST_CASE("kill -9 while a record is made leaves a folder that is read and conti
   }
 }
 
+TEST_CASE("runs show: a share of train.steps is another number of steps of a longer run") {
+  Scratch scratch("mtrain-runs-share");
+  scratch.write("r.yaml", tiny_recipe());
+  for (const char* steps : {"10", "20"})
+    REQUIRE(cli_in(scratch.path(), std::string("r.yaml run.dir=a -q scheduler.warmup_steps=20% ") +
+                                       "train.steps=" + steps)
+                .status == 0);
+  const Outcome shown = cli_in(scratch.path(), "runs show a");
+  CHECK_MESSAGE(has(shown.out,
+                    "scheduler.warmup_steps: 20% (2 steps) -> 20% (4 steps)   (of "
+                    "train.steps)"),
+                shown.out);
+}
+
 TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   Scratch scratch("mtrain-runs");
   scratch.write("r.yaml", tiny_recipe());

@@ -107,6 +107,10 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(help_for("optimizer.name") == "use optimizer.type, which names the component");
   CHECK(has(help_for("tokenizer._target_"), "use tokenizer.type, "));
   CHECK(help_for("optimzer.lr") == "did you mean optimizer.lr?");
+  CHECK(help_for("profiling.enabled") == "choose profiling.type: none, trace");
+  // An old name of comm_overlap's, which says nothing about other sections.
+  CHECK_FALSE(has(help_for("logger.enabled"), "comm_overlap"));
+  CHECK(help_for("comm_overlp.enabled") == "did you mean comm_overlap.tp?");
   CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
   CHECK(has(help_for("wandb.project"), "leave it out: nothing is sent to Weights & Biases"));

@@ -21,9 +21,9 @@ struct Launch {
 /// Success if the current device can run this build's kernels.
 cudaError_t kernels_present();
 
-// Kernels of the table that are more than launches: functions of CudaStream (table.cc). A kernel
-// that has neither is deleted here too, and absent from the table. (nvcc cannot read a second
-// declaration of a deleted function.)
+// Deleted here: kernels of the table that are functions of CudaStream instead (table.cc). A kernel
+// that this backend lacks is deleted here too, and is then absent from the table. (nvcc cannot read
+// a second declaration of a deleted function.)
 #ifndef __CUDACC__
 cudaError_t gemm(const Launch&, const GemmArgs&) = delete;
 cudaError_t quantized_gemm(const Launch&, const QuantizedGemmArgs&) = delete;
