@@ -48,10 +48,29 @@ std::vector<int32_t> rows_of_blocks(const Parameter& b, const Parameter& weight,
 
 }  // namespace
 
+namespace {
+
+/// Names that Hugging Face's Llama and its relatives have for these weights.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"q_proj", "attn.qkv.q"},   {"k_proj", "attn.qkv.k"},     {"v_proj", "attn.qkv.v"},
+    {"qkv_proj", "attn.qkv"},   {"query_key_value", "attn.qkv"}, {"c_attn", "attn.qkv"},
+    {"o_proj", "attn.out"},     {"gate_proj", "mlp.gate"},    {"up_proj", "mlp.up"},
+    {"down_proj", "mlp.down"},  {"gate_up_proj", "mlp.gate"}, {"gate_up_proj", "mlp.up"},
+    {"all-linear", "attn.*"},   {"all-linear", "mlp.*"}};
+
+bool is_match(std::string_view pattern, std::string_view name) {
+  if (glob_match(pattern, name)) return true;
+  return std::ranges::any_of(kOtherNames, [&](const auto& other) {
+    return other.first == pattern && glob_match(other.second, name);
+  });
+}
+
+}  // namespace
+
 bool AdapterPlan::matches(const std::vector<std::string>& patterns, const std::string& name) {
   bool any = false;
   for (const std::string& pattern : patterns)
-    if (glob_match(pattern, name)) matched_.insert(pattern), any = true;
+    if (is_match(pattern, name)) matched_.insert(pattern), any = true;
   return any;
 }
 

@@ -29,7 +29,8 @@ class MT_API AdapterPlan {
 
   /// The matrices of a weight that get adapters, as indices of `matrices`. `weight`: the path of
   /// its layer, "layers.3.attn.qkv". A pattern matches the path within the block ("attn.qkv"), or
-  /// this with the name of one matrix ("attn.qkv.q"); * matches any characters.
+  /// this with the name of one matrix ("attn.qkv.q"); * matches any characters. q_proj and the
+  /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
   /// Whether a parameter is trained: those of adapters, and those that a pattern of `train`

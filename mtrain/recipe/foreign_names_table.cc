@@ -372,7 +372,7 @@ constexpr ForeignName kNames[] = {
     {"lora_rank", "torchtune, LLaMA-Factory", "peft.rank", ""},
     {"lora_alpha", "axolotl, torchtune, PEFT", "peft.alpha", ""},
     {"lora_dropout", "axolotl, torchtune, PEFT", "peft.dropout", ""},
-    {"lora_target_modules", "axolotl, TRL", "peft.targets", "mtrain's names of the weights, e.g. [attn.qkv]"},
+    {"lora_target_modules", "axolotl, TRL", "peft.targets", "the same names as a list, e.g. [q_proj, v_proj]"},
     {"lora_attn_modules", "torchtune", "peft.targets", "mtrain's names of the weights, e.g. [attn.qkv]"},
     {"lora_target_linear", "axolotl", "peft.targets", "true is [attn.*, mlp.*]"},
     {"load_in_8bit", "transformers, axolotl", "", "training on quantized weights is not implemented"},

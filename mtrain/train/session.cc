@@ -42,7 +42,7 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
               in(peft.train)
                   ? std::string("give the full name of a parameter, as in `mtrain checkpoint ls "
                                 "--tensors`, or a pattern such as '*norm*'")
-                  : cat("weights that can have adapters: ",
+                  : cat("weights that can have adapters, which those of experts cannot: ",
                         join(std::vector<std::string>(names.begin(), names.end()), ", ")));
 }
 

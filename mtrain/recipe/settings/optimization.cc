@@ -266,8 +266,9 @@ void PeftSection::bind(Fields& f) {
       .renamed_from({"lora_dropout"});
   f("targets", targets,
     "weights that get adapters, by their name within a block, such as attn.qkv, or that of one "
-    "matrix, such as attn.qkv.q; * matches any characters")
-      .example("[attn.qkv.q, attn.qkv.v]")
+    "matrix, such as attn.qkv.q; * matches any characters. Hugging Face's names of Llama's weights "
+    "(q_proj, …, down_proj) and all-linear are understood, too")
+      .example("[q_proj, v_proj]")
       .resume(impossible)
       .renamed_from({"target_modules"});
   f("exclude", exclude, "weights of targets that get no adapter")

@@ -65,7 +65,7 @@ void write_recipe(const Scratch& scratch) {
 }
 
 const std::map<std::string, std::string> kSettings = {
-    {"qv", "peft.rank=4 peft.alpha=8 'peft.targets=[attn.qkv.q, attn.qkv.v]' "},
+    {"qv", "peft.rank=4 peft.alpha=8 'peft.targets=[q_proj, attn.qkv.v]' "},
     {"all", "peft.rank=3 peft.alpha=6 peft.rslora=true "}};
 
 /// A scratch folder with the base, the records of a golden case, and its adapters as `start`.
