@@ -136,7 +136,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   auto session = open_session(source, plugins);
   Generator generator(*session);
   MT_USER_CHECK(!options.chat || !generator.answers(), ErrorClass::usage,
-                cat("--chat with model.type=", source.run.recipe.settings.model.type,
+                cat("--chat does not support model.type=", source.run.recipe.settings.model.type,
                     ", which has an encoder and a decoder"),
                 "give each text as a prompt of its own: --prompt -");
   if (options.chat) return talk(source.run, *session, options);

@@ -218,7 +218,7 @@ std::string computing_type(const ModelSource& source) {
   const std::string& type = source.run.recipe.settings.mixed_precision.dtype;
   const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
   const bool chosen = where && where.source->kind() == SourceKind::command_line;
-  return cat(type, source.hugging_face && !chosen ? ", for the dtype of config.json" : "");
+  return cat(type, source.hugging_face && !chosen ? ", because of the dtype in config.json" : "");
 }
 
 }  // namespace mtrain
