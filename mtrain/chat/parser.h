@@ -40,7 +40,8 @@ class ExpressionParser {
   class Deeper {
    public:
     explicit Deeper(ExpressionParser& parser) : parser_(parser) {
-      if (++parser_.depth_ > kDepth) parser_.fail("nested too deeply");
+      if (++parser_.depth_ > kDepth)
+        parser_.fail("brackets or blocks nested too deeply (at most 98 brackets or 198 blocks)");
     }
     ~Deeper() { --parser_.depth_; }
     Deeper(const Deeper&) = delete;

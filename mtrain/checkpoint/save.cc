@@ -71,7 +71,7 @@ void require_finite(const Slice& slice, std::span<const std::byte> piece, int64_
                   "' contains NaN or Inf, first at element ", before + *at, " of the box ",
                   describe(slice.box())),
               "the run has diverged: lower optimizer.lr or raise scheduler.warmup_steps; earlier "
-              "checkpoints are unchanged, and the run continues from the newest one");
+              "checkpoints are unchanged; the next start continues from the newest one");
 }
 
 /// True if the manifest `stored` describes exactly these slices.

@@ -141,7 +141,7 @@ class MT_API CheckpointStore {
   /// 0 of a writable store.
   void require_room(uint64_t bytes) const;
 
-  /// Makes `step` the newest: moves each newer checkpoint into one new folder set-aside-N, the
+  /// Makes `step` the newest: moves each newer checkpoint into one new folder set-aside-K, the
   /// newest first, and deletes nothing. Returns the new path of each, the oldest last; empty when
   /// `step` is already the newest. Error(checkpoint) when `step` is absent or not valid; then
   /// nothing is moved. Call on rank 0 of a writable store.

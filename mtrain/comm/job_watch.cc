@@ -175,7 +175,7 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
 void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
   if (num_dropped_ < kMostReported)
     log_warn("dropped a connection to port ", listener_->endpoint().port,
-             ", where ranks watch each other: ", why);
+             ", which receives the heartbeats of the ranks: ", why);
   if (++num_dropped_ == kMostReported) log_warn("further dropped connections are not reported");
   link.socket.close();
 }

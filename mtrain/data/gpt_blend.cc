@@ -41,7 +41,7 @@ size_t most_behind(std::span<const double> weights, std::span<const int64_t> cou
 
 BlendIndex mix(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
   MT_USER_CHECK(!weights.empty() && weights.size() <= INT16_MAX, ErrorClass::config,
-                cat("a blend of ", weights.size(), " datasets"), "blend 1 to 32767 datasets");
+                cat("a blend has ", weights.size(), " datasets, but 1 to 32767 are supported"), "");
   BlendIndex index;
   index.dataset.reserve(static_cast<size_t>(size));
   index.sample.reserve(static_cast<size_t>(size));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/text.h"
@@ -132,9 +133,14 @@ void BadRecords::reject(const std::string& place, const std::string& fault,
 }
 
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
-  std::error_code ignored;
-  MT_USER_CHECK(fs::exists(path, ignored) && !fs::is_directory(path, ignored), ErrorClass::io,
-                cat("cannot read ", printable(path.string())),
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  const std::string name = printable(path.string());
+  MT_USER_CHECK(type != fs::file_type::none, ErrorClass::io,
+                cat("cannot read ", name, ": ", error.message()), errno_hint(error.value()));
+  const bool folder = type == fs::file_type::directory;
+  MT_USER_CHECK(!folder && type != fs::file_type::not_found, ErrorClass::io,
+                cat(name, folder ? " is a folder" : " does not exist"),
                 "name an existing .json or .jsonl file");
   begins_list(path) ? read_list(path, each) : read_lines(path, bad, each);
 }

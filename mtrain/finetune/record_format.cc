@@ -54,12 +54,25 @@ void refuse_judged(std::span<const Json> records, const Columns& columns,
     const Json* label = find_field(r, "label", columns);
     return label && label->is_boolean();
   });
-  MT_USER_CHECK(
-      !pairs && !judged, ErrorClass::data,
-      cat(where,
-          pairs ? " has chosen and rejected answers" : " has answers with a label, good or bad"),
-      "read them as preference data, with dataset.type=preference in a recipe or --dataset "
-      "preference of mtrain data show; or set dataset.format to train on all of them");
+  if (!pairs && !judged) return;
+  const std::string look = "; to look at the records: mtrain data show with --dataset preference";
+  if (judged && !pairs)
+    throw Error(
+        ErrorClass::data,
+        cat(where, " has answers with a label, good or bad, which dataset.type=sft does not read"),
+        cat("training on preferences is not implemented; to train on all answers, good and bad: "
+            "dataset.format=",
+            all_have(records, "messages", columns) ? "openai" : "prompt_completion", look));
+  const auto renamed = columns.find("chosen");
+  const bool prompted = all_have(records, "prompt", columns);
+  throw Error(
+      ErrorClass::data,
+      cat(where, " has chosen and rejected answers, which dataset.type=sft does not read"),
+      cat("training on preferences is not implemented; to train on the chosen answers: "
+          "dataset.format=",
+          prompted ? "prompt_completion" : "openai", " dataset.columns='{",
+          prompted ? "completion" : "messages", ": ",
+          renamed == columns.end() ? "chosen" : printable(renamed->second, 60), "}'", look));
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {

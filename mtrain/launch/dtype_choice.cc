@@ -32,10 +32,10 @@ Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
 DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
   if (p.quantized_products())
-    return {
-        "bf16",
-        cat("the layers other than ", p.fp8 != "none" ? "FP8" : "FP4", " products compute in bf16"),
-        ""};
+    return {"bf16",
+            cat("everything except the ", p.fp8 != "none" ? "FP8" : "FP4",
+                " matrix products is computed in bf16"),
+            ""};
   Bf16Products products = ask_backend(recipe, plugins);
   return {products.fast ? "bf16" : "fp32", products.reason, ""};
 }

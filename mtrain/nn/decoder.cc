@@ -158,8 +158,9 @@ void Decoder::build_head(const Dim& vocab, Parameter* table) {
   MT_USER_CHECK(!table || !c.block.head_bias || !context_.stage.mtp_apart() ||
                     table->stage == context_.stage.stage,
                 ErrorClass::config,
-                "model.head_bias with model.tie_embeddings, multi-token prediction in a stage "
-                "before the last one, and embedding and head on one rank",
+                "model.head_bias and model.tie_embeddings cannot be combined with multi-token "
+                "prediction in a stage before the last one where embedding and head are on one "
+                "rank",
                 "use a schedule with embedding and head on different ranks, or put multi-token "
                 "prediction (m) into the last stage");
   head_.emplace(s / "head", vocab, c.embed(), context_.valid_vocab, table, c.std(),

@@ -27,7 +27,7 @@ bool apart(const SplitRequest& r) { return r.mtp_standalone && r.mtp_layers > 0;
 std::vector<std::string> even_before_mtp(const SplitRequest& r, const StageMap& map) {
   const int64_t stages = map.stages() - 2;
   wanted(!r.account_for_embedding && !r.account_for_loss,
-         "model.mtp.standalone with account_for_embedding or account_for_loss",
+         "model.mtp.standalone cannot be combined with account_for_embedding or account_for_loss",
          "set dist.layout, such as Et*3|(tt|)*29,m|L");
   wanted(stages > 0,
          cat("model.mtp.standalone leaves no stage for the blocks: of ", map.stages(),
@@ -74,7 +74,8 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
          "choose one of the two ways");
   wanted(r.first_stage_layers >= 0 && r.last_stage_layers >= 0,
          "a stage cannot hold fewer than 0 blocks", hint);
-  wanted(!apart(r), "model.mtp.standalone with first_stage_layers or last_stage_layers",
+  wanted(!apart(r),
+         "model.mtp.standalone cannot be combined with first_stage_layers or last_stage_layers",
          "set dist.layout, such as Et*3|(tt|)*29,m|L");
   int64_t given = (r.first_stage_layers > 0 ? 1 : 0) + (r.last_stage_layers > 0 ? 1 : 0);
   int64_t stages = map.ranks() - given, per_rank = map.stages() / map.ranks();

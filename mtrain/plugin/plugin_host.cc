@@ -170,10 +170,10 @@ PluginFileInfo inspect_plugin_file(const fs::path& path) {
     throw Error(ErrorClass::plugin, cat(info.path.string(), ": does not fit this mtrain: ", reason),
                 "build the plugin again against this mtrain");
   if (image.name != info.name)
-    throw Error(
-        ErrorClass::plugin,
-        cat(info.path.string(), ": calls itself '", image.name, "', its file '", info.name, "'"),
-        cat("rename the file to ", info.kind, "_", image.name, ".so"));
+    throw Error(ErrorClass::plugin,
+                cat(info.path.string(), ": its name is '", image.name, "' in MT_PLUGIN, but '",
+                    info.name, "' in the name of the file"),
+                cat("rename the file to ", info.kind, "_", image.name, ".so"));
   return info;
 }
 

@@ -137,13 +137,13 @@ std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
   if (helper.empty()) return {};
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
-    return cat("cannot be tried out first: ", std::strerror(errno));
+    return cat("cannot be tested in a separate process: ", std::strerror(errno));
   pid_t child = 0;
   const int error = start(helper, path, ends[1], child);
   ::close(ends[1]);
   if (error != 0) {
     ::close(ends[0]);
-    return cat("cannot be tried out first: ", helper.string(),
+    return cat("cannot be tested in a separate process: ", helper.string(),
                " does not start: ", std::strerror(error));
   }
   const auto end = Clock::now() + limit;

@@ -399,8 +399,8 @@ class Reader {
       if (with > 0 && !has_window(rule.setting))
         return refuse(key, "no key says how wide a window is");
       if (with == 0 && key.omitted && layers() > 0 && has_window(rule.setting))
-        return refuse(key, "the other keys give no block the window",
-                      "write layer_types, or no width of windows, into config.json");
+        return refuse(key, "a window is set, but the other keys give it to no block",
+                      "add layer_types to config.json, or remove the width of the window");
       take_positions(rule, key, *windows);
     }
     const bool mixed = with > 0 && with < std::ssize(*windows);

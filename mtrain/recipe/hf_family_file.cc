@@ -177,7 +177,7 @@ class FamilyReader : FamilyWords {
                 "take if the key is left out"),
             "remove `zero`: the number that `zeros` gives is written");
     if (key.rule == HfKeyRule::only && key.reason.empty())
-      fault(entry.key_where, cat(entry.key, ": only needs a reason"),
+      fault(entry.key_where, cat(entry.key, ": the rule `only` needs a reason"),
             "because: what the plugin computes");
     family_.keys.push_back(std::move(key));
   }
@@ -195,7 +195,7 @@ class FamilyReader : FamilyWords {
       key.reason = text(*given);
     } else if (rule == "only") {
       if (!given->is_list() || given->size() == 0)
-        return fault(given->loc(), "wanted the accepted values, only: [false]");
+        return fault(given->loc(), "wanted a list of the accepted values, as in `only: [false]`");
       key.accepted = given->items();
     } else {
       const std::string name = text(*given);
@@ -345,7 +345,7 @@ class FamilyReader : FamilyWords {
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {
       rule.vocabulary = text(value) == "vocabulary";
-      if (!rule.vocabulary) fault(value.loc(), "rows are only: vocabulary");
+      if (!rule.vocabulary) fault(value.loc(), "the only value of `rows` is vocabulary");
     }
     if (word == "blocks") {
       std::string name = text(value);
@@ -385,7 +385,8 @@ class FamilyReader : FamilyWords {
     size_t own = 0;  // letters that split the rows of a parameter
     for (const std::string& letter : theirs) own += !letters(rule.parameters[0]).contains(letter);
     if (own > 1)
-      fault(rule.where, cat(rule.tensor, " has two numbers that ", rule.parameters[0], " lacks"));
+      fault(rule.where, cat(rule.tensor, " has two letters in braces that ", rule.parameters[0],
+                            " lacks; only one may split a parameter's rows"));
     if (rule.interleave && rule.parameters.size() < 2)
       fault(rule.where, cat(rule.tensor, ": interleave needs several parameters"));
     if (rule.part != HfTensorRule::Part::whole &&

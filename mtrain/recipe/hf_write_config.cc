@@ -483,12 +483,17 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
     if (!nearest_family || lines.size() < reasons.size())
       nearest_family = family, reasons = std::move(lines);
   }
+  const std::string& nearest = nearest_family->model_type;
+  const bool choice = candidates.size() == 1 && names.size() > 1;
   throw Error(ErrorClass::config,
-              cat("the family ", nearest_family->model_type, " cannot express this model:\n  ",
+              cat(candidates.size() > 1
+                      ? cat("no family can express this model; the nearest is ", nearest, ":\n  ")
+                      : cat("the family ", nearest, " cannot express this model:\n  "),
                   join(reasons, "\n  ")),
-              cat("families of this plugin: ", join(names, ", "),
-                  "; a setting that only training uses belongs to training_settings of the "
-                  "family's file"));
+              cat("only settings that one family has can be exported; ",
+                  choice ? "`mtrain export --family` takes another one of the model plugin "
+                         : "families of the model plugin ",
+                  plugin, ": ", join(names, ", ")));
 }
 
 }  // namespace mtrain

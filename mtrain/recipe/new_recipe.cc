@@ -78,15 +78,15 @@ std::string dataset_of(const SchemaCatalog& catalog, const std::string& model,
   if (wanted.empty()) {
     MT_USER_CHECK(
         !fitting.empty(), ErrorClass::config,
-        cat("no dataset has samples for the objective ", objective_of(learner), " of ", model),
+        cat("no dataset has samples for the objective '", objective_of(learner), "' of ", model),
         "`mtrain plugins ls` lists the datasets; dataset plugins are searched in "
         "--plugin-path");
     return fitting.front();
   }
   const Schema& dataset = component_of(catalog, "dataset", wanted);
   MT_USER_CHECK(std::ranges::find(fitting, wanted) != fitting.end(), ErrorClass::config,
-                cat(wanted, " has samples for the objective ", objective_of(dataset), ", but ",
-                    model, " learns the objective ", objective_of(learner)),
+                cat(wanted, " has samples for the objective '", objective_of(dataset), "', but ",
+                    model, " learns the objective '", objective_of(learner), "'"),
                 cat("datasets for ", model, ": ", join(fitting, ", ")));
   return wanted;
 }

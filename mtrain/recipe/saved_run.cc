@@ -28,7 +28,7 @@ Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins
 
 }  // namespace
 
-SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& overrides,
+SavedRun open_saved_run(const fs::path& given, std::vector<OverrideText> overrides,
                         const PluginHost& plugins) {
   auto [folder, step] = find_saved_step(given);
   CheckpointStore store(folder);
@@ -36,12 +36,11 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"),
                         .text = meta.config,
                         .resolved = true,
-                        .directory = meta.directory};
-  for (const auto& text : overrides)
-    request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+                        .directory = meta.directory,
+                        .overrides = std::move(overrides)};
+  const bool changed = !request.overrides.empty();
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
-  if (!overrides.empty())
-    check_used_model(run.recipe, plugins, meta, store.step_folder(step).string());
+  if (changed) check_used_model(run.recipe, plugins, meta, store.step_folder(step).string());
   run.recipe.name = meta.name;
   run.tokenizer = meta.tokenizer;
   run.base = meta.base;

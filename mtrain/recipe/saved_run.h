@@ -22,7 +22,7 @@ struct SavedRun {
 /// find_saved_step() and the recipe in that checkpoint, with `overrides` applied. Throws
 /// Error(checkpoint) for overrides of model settings that its weights do not allow
 /// (check_used_model).
-MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,
+MT_API SavedRun open_saved_run(const fs::path& path, std::vector<OverrideText> overrides,
                                const PluginHost& plugins);
 
 }  // namespace mtrain

@@ -132,14 +132,15 @@ void require_same_run(const fs::path& run, const fs::path& checkpoints,
   const fs::path recorded = checkpoint_folder_of(run);
   if (!same_folder(recorded, checkpoints))
     if (const auto newest = newest_step(recorded); newest && (!step || *newest > *step))
-      throw Error(ErrorClass::checkpoint,
-                  cat(shown(run), " continues from the checkpoints in ", shown(recorded),
-                      ", whose newest is of step ", *newest, "; but checkpoint.dir is now ",
-                      shown(checkpoints),
-                      step ? cat(", contains only step ", *step) : ", contains no checkpoint"),
-                  cat("to continue the run, set checkpoint.dir=", shown(recorded), "; ", kNewRun,
-                      "; to go back to an earlier step: mtrain checkpoint rewind ", shown(run),
-                      " --step N"));
+      throw Error(
+          ErrorClass::checkpoint,
+          cat(shown(run), " continues from the checkpoints in ", shown(recorded),
+              ", whose newest is of step ", *newest, "; but checkpoint.dir is now ",
+              shown(checkpoints),
+              step ? cat(", which contains only step ", *step) : ", which contains no checkpoint"),
+          cat("to continue the run, set checkpoint.dir=", shown(recorded), "; ", kNewRun,
+              "; to go back to an earlier step: mtrain checkpoint rewind ", shown(run),
+              " --step N"));
   if (!step) return require_no_lost_steps(run, history, checkpoints, recorded);
   const SavedIdentity saved = identity_of_checkpoint(checkpoints, *step);
   if (is_of_run(saved, history, run, checkpoints)) return;

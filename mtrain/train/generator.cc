@@ -62,8 +62,8 @@ void require_generating_model(const Recipe& recipe, PluginHost& plugins) {
   MT_USER_CHECK(
       learned.empty() || learned == Dataset::kNextToken || learned == Dataset::kSequenceToSequence,
       ErrorClass::config,
-      cat("model.type=", recipe.settings.model.type, " was trained on the ", learned,
-          ", not on the next token, so it cannot continue a text"),
+      cat("the objective of model.type=", recipe.settings.model.type, " is '", learned, "', not '",
+          Dataset::kNextToken, "', so it cannot continue a text"),
       "use a model that predicts the next token, such as gpt2, llama or moe");
 }
 
@@ -71,11 +71,12 @@ Generator::Generator(Session& session) : session_(session) {
   const Recipe& recipe = session.recipe;
   if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
   const Node* length = recipe.config.root().find("model.decoder_seq_length");
-  MT_USER_CHECK(length && length->is(NodeKind::integer), ErrorClass::plugin,
-                cat("model.type=", recipe.settings.model.type, " was trained on the ",
-                    Dataset::kSequenceToSequence, ", and has no setting decoder_seq_length"),
-                "a model with an encoder and a decoder has the decoder's positions as this setting "
-                "(docs/adding-a-model.md)");
+  MT_USER_CHECK(
+      length && length->is(NodeKind::integer), ErrorClass::plugin,
+      cat("the objective of model.type=", recipe.settings.model.type, " is '",
+          Dataset::kSequenceToSequence, "', but it has no setting decoder_seq_length"),
+      "add model.decoder_seq_length, the number of the decoder's positions, to the plugin "
+      "(docs/adding-a-model.md)");
   const std::optional<int32_t> eod = session.tokenizer->eod(), pad = session.tokenizer->pad();
   const int32_t end = named_token(session, "dataset.end_token", eod);
   // Without a dataset that says it, the start token is that of T5's released weights: the padding.
@@ -143,8 +144,8 @@ std::vector<int32_t> Generator::answer(std::vector<int32_t> prompt, const Sampli
   if (prompt.empty() || prompt.back() != end) prompt.push_back(end);
   if (prompt.size() > encoder) {
     log_warn("the prompt has ", prompt.size(), " tokens with its end token, and only its first ",
-             encoder - 1, " and the end token are read: model.seq_length has ", encoder,
-             " positions of the encoder");
+             encoder - 1, " and the end token are read: the encoder has ", encoder,
+             " of the model.seq_length positions");
     prompt.resize(encoder);
     prompt.back() = end;
   }

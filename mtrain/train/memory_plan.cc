@@ -149,7 +149,7 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
                     here > 1 ? cat(here, " ranks, each ") : "", plan.at_peak.text(), "), ",
                     human_bytes(plan.free), " are free",
                     human_bytes(needed) == human_bytes(plan.free)
-                        ? cat(", ", needed - plan.free, " bytes less")
+                        ? cat(", ", needed - plan.free, " bytes too few")
                         : ""),
                 memory_advice(plan.at_peak));
   return plan;

@@ -53,7 +53,7 @@ TEST_CASE("a setting may be the inverse of a key, or its inverse root") {
 TEST_CASE("a pattern that leaves no block with the window is refused, not read as windows in all") {
   for (const char* type : {"gemma3_text", "cohere2"})
     refuses({{"model_type", type}, {"sliding_window", 8}, {"sliding_window_pattern", 1}},
-            {"give no block the window"});
+            {"the other keys give it to no block"});
 }
 
 TEST_CASE("null is no cap, and a key that is omitted has the config class's") {

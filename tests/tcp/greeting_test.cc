@@ -70,7 +70,7 @@ TEST_CASE("tcp greeting: with another secret neither believes the other, and bot
 
 TEST_CASE("tcp greeting: a refusal says its reason") {
   for (auto [verdict, reason] : {std::pair{Verdict::other_job, "another job"},
-                                 std::pair{Verdict::misfit, "no place for this rank"}}) {
+                                 std::pair{Verdict::misfit, "a job of another size"}}) {
     Greeting called = Greeting::called(environment_of(0, 2)),
              caller = Greeting::calls(environment_of(1, 2), 0, 0);
     caller.take(take_out(called));

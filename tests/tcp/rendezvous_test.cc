@@ -192,7 +192,7 @@ TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides
       REQUIRE(greeting.state() == Greeting::State::proven);
     }
     CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(one.environment, kForever); }),
-              "it has no place for this rank"));
+              "it belongs to a job of another size, or already has a process of this rank"));
     CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }), one.part));
   }
 }
@@ -289,7 +289,7 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
   char byte = 0;
   CHECK(::recv(early[0].get(), &byte, 1, MSG_DONTWAIT) == -1);  // and it is still open
   CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(environment_of(1, 4), kForever); }),
-            "it has no place for this rank"));
+            "it belongs to a job of another size, or already has a process of this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 400"));
 }
@@ -356,7 +356,7 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
   CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(environment_of(1, 4), kForever); }),
-            "it has no place for this rank"));
+            "it belongs to a job of another size, or already has a process of this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 100"));
 }

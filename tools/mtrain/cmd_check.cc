@@ -153,7 +153,8 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
           .add_option(
               "--schedule", options.schedule,
               "text: print the program of each pipeline rank and a picture of one step; "
-              "steps: the steps inside its actions, with --memory those of the built model; "
+              "steps: the inner steps of each action of the program, with --memory those of the "
+              "built model; "
               "svg: only the picture")
           ->check(CLI::IsMember({"text", "steps", "svg"}))
           ->type_name("{text,steps,svg}");

@@ -243,7 +243,7 @@ void print_text(const PackArguments& arguments, const SftFile& file, const Fill&
             << " in one (the minimum for any packing is " << fill.fewest_packs << ")\n"
             << (fill.pack_length < a.seq_length ? cat("samples have ", a.seq_length, " tokens\n")
                                                 : "")
-            << "tokens used: " << percent(fill.efficiency) << ", unpacked "
+            << "positions filled: " << percent(fill.efficiency) << ", without packing "
             << percent(fill.efficiency_unpacked) << '\n';
   if (arguments.output.empty()) return;
   std::cout << "written to " << printable(arguments.output)

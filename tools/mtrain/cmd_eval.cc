@@ -57,7 +57,7 @@ void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
 
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  ModelSource source = open_model(options.from, options.overrides, plugins);
+  ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
   SavedRun& saved = source.run;
   const Settings& s = saved.recipe.settings;
   MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage,

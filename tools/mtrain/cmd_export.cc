@@ -18,6 +18,7 @@
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/peft_adapter.h"
+#include "recipe_words.h"
 #include "training.h"
 
 namespace mtrain {
@@ -173,7 +174,7 @@ void convert(const Cli& cli, const ExportOptions& options) {
 
 /// Makes a run of the folder: its step 0 are the weights.
 void import_folder(Cli& cli, const std::string& from, const std::string& run,
-                   std::vector<std::string> overrides) {
+                   std::vector<OverrideText> overrides) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(is_hugging_face(from), ErrorClass::usage,
                 cat(printable(from), " is no Hugging Face folder: it has no config.json"),
@@ -182,10 +183,10 @@ void import_folder(Cli& cli, const std::string& from, const std::string& run,
   MT_USER_CHECK(!fs::exists(run, error), ErrorClass::io, cat(printable(run), " exists already"),
                 "choose a new folder for the run");
   overrides.push_back(
-      cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string()))));
+      {cat("run.dir=", override_value_text(Node::string(fs::absolute(run).string())))});
   for (const char* quiet :
        {"logger.console=off", "logger.metrics=false", "logger.tensorboard=false"})
-    overrides.emplace_back(quiet);
+    overrides.push_back({quiet});
   Recipe recipe = recipe_of_folder(from, overrides, plugins);
   recipe.weights_only = true;
   cli.status = run_training(cli, recipe, plugins);
@@ -280,7 +281,9 @@ void add_import_command(CLI::App& app, Cli& cli) {
       "Step 0 of the run has the weights: generate, eval, export and model.init_from=RUN use it. "
       "Training needs no import: model.init_from=DIR.\n"
       "Example:\n  mtrain import models/Llama-3.2-1B runs/llama");
-  command->callback([&cli, from, run, overrides] { import_folder(cli, *from, *run, *overrides); });
+  command->callback([&cli, from, run, overrides] {
+    import_folder(cli, *from, *run, placed_overrides(cli, *overrides));
+  });
 }
 
 }  // namespace mtrain

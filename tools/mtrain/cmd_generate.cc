@@ -18,6 +18,7 @@
 #include "mtrain/finetune/sft_data.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/train/generator.h"
+#include "recipe_words.h"
 
 namespace mtrain {
 namespace {
@@ -129,13 +130,13 @@ void generate(const Cli& cli, const GenerateOptions& options) {
         cat("'", printable(word, 100), "' is not a setting: settings are written key=value"),
         "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
-  ModelSource source = open_model(options.from, options.overrides, plugins);
+  ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
   check_generation_settings(source.run.recipe, options.from);
   require_generating_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
   Generator generator(*session);
   MT_USER_CHECK(!options.chat || !generator.answers(), ErrorClass::usage,
-                cat("--chat with model.type=", source.run.recipe.settings.model.type,
+                cat("--chat does not support model.type=", source.run.recipe.settings.model.type,
                     ", which has an encoder and a decoder"),
                 "give each text as a prompt of its own: --prompt -");
   if (options.chat) return talk(source.run, *session, options);

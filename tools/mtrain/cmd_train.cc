@@ -143,8 +143,8 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
       "Exit status: 0 done, 2 usage, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 "
       "numeric fault (NaN or infinity, too many\n"
-      "skipped updates, replicas that diverged), 15 a rank died or stopped answering, 18 "
-      "input/output, 70 a bug in mtrain,\n"
+      "skipped updates, replicas that diverged), 15 a rank died or stopped answering, or a "
+      "GPU failed, 18 input/output, 70 a bug in mtrain,\n"
       "129, 130, 138 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] { dispatch(cli, *words, *options); });
 }

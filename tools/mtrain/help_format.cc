@@ -39,6 +39,13 @@ class HelpFormatter final : public CLI::Formatter {
     for (const CLI::Option* other : option->get_excludes()) out += cat(" ", other->get_name());
     return out;
   }
+  /// Without CLI11's mark of a name that turns a flag off, "--no-color{false}".
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string out = CLI::Formatter::make_option_name(option, positional);
+    for (size_t at; (at = out.find("{false}")) != std::string::npos;)
+      out.erase(at, std::string_view("{false}").size());
+    return out;
+  }
   std::string make_option_desc(const CLI::Option* option) const override {
     const std::string values = value_words(*option);
     return cat(option->get_description(), values.empty() ? "" : cat(" (", values, ")"));

@@ -37,9 +37,9 @@ std::string tokenizer_of(const fs::path& folder) {
       "tokenizer={type: hf, path: FOLDER}");
 }
 
-bool gives_tokenizer(const std::vector<std::string>& overrides) {
-  return std::any_of(overrides.begin(), overrides.end(), [](const std::string& override) {
-    const std::string key = override.substr(0, override.find('='));
+bool gives_tokenizer(const std::vector<OverrideText>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
+    const std::string key = override.text.substr(0, override.text.find('='));
     const std::string_view plain =
         std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size()));
     return plain == "tokenizer" || plain == "tokenizer.type";
@@ -66,7 +66,7 @@ std::string dtype_of(const std::string& config) {
 }
 
 /// The text of a recipe for a Hugging Face folder. `more`: further sections.
-std::string recipe_text(const fs::path& folder, const std::vector<std::string>& overrides,
+std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>& overrides,
                         const PluginHost& plugins, const std::string& more) {
   const std::string config = HfDir(folder).config_text();
   const SchemaCatalog catalog = schema_catalog(plugins);
@@ -88,9 +88,14 @@ std::string recipe_text(const fs::path& folder, const std::vector<std::string>& 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not
 /// say where they were written.
 Recipe made_recipe(const fs::path& folder, const std::string& text,
-                   const std::vector<std::string>& overrides, const PluginHost& plugins) {
+                   const std::vector<OverrideText>& overrides, const PluginHost& plugins) {
   const std::string name = cat("the recipe made for ", folder.string());
-  Recipe recipe = recipe_from_text(text, name, fs::current_path(), overrides, plugins);
+  Recipe recipe = load_recipe({.recipe = name,
+                               .text = text,
+                               .directory = fs::current_path(),
+                               .overrides = overrides,
+                               .cluster = {}},
+                              plugins);
   std::erase_if(recipe.inputs, [&](const InputPath& input) {
     return input.where && input.where.source->name() == name;
   });
@@ -126,7 +131,7 @@ void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
         folder.string(), ":", lines);
 }
 
-SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
+SavedRun hugging_face_run(const fs::path& folder, const std::vector<OverrideText>& overrides,
                           PluginHost& plugins) {
   const std::string text = recipe_text(folder, overrides, plugins, "");
   SavedRun run{made_recipe(folder, text, overrides, plugins), {}, 0, {}};
@@ -157,7 +162,7 @@ void refuse_file_of_folder(const fs::path& from) {
                 cat("point --from to the folder: --from ", folder.string()));
 }
 
-SavedRun saved_run(const fs::path& from, const std::vector<std::string>& overrides,
+SavedRun saved_run(const fs::path& from, const std::vector<OverrideText>& overrides,
                    PluginHost& plugins) {
   try {
     return open_saved_run(from, overrides, plugins);
@@ -175,13 +180,13 @@ bool is_hugging_face(const fs::path& folder) {
   return there(folder / "config.json") && !is_saved_run(folder);
 }
 
-Recipe recipe_of_folder(const fs::path& folder, const std::vector<std::string>& overrides,
+Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>& overrides,
                         PluginHost& plugins) {
   return made_recipe(folder, recipe_text(folder, overrides, plugins, "optimizer: adamw\n"),
                      overrides, plugins);
 }
 
-ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
+ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& overrides,
                        PluginHost& plugins) {
   refuse_file_of_folder(from);
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
@@ -217,7 +222,7 @@ std::string computing_type(const ModelSource& source) {
   const std::string& type = source.run.recipe.settings.mixed_precision.dtype;
   const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
   const bool chosen = where && where.source->kind() == SourceKind::command_line;
-  return cat(type, source.hugging_face && !chosen ? ", for the dtype of config.json" : "");
+  return cat(type, source.hugging_face && !chosen ? ", because of the dtype in config.json" : "");
 }
 
 }  // namespace mtrain

@@ -20,11 +20,11 @@ struct ModelSource {
 /// Whether a folder is a Hugging Face model's.
 bool is_hugging_face(const fs::path& folder);
 /// A recipe that takes the folder's weights and ends before the first step.
-Recipe recipe_of_folder(const fs::path& folder, const std::vector<std::string>& overrides,
+Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>& overrides,
                         PluginHost& plugins);
 /// `from`: a run's folder, one of its checkpoints, or a Hugging Face folder, whose architecture
 /// decides the model plugin. Throws Error(checkpoint) or Error(config).
-ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
+ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& overrides,
                        PluginHost& plugins);
 /// Its session, with all weights loaded. `source` must outlive it.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins);

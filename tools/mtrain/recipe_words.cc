@@ -66,6 +66,14 @@ std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::stri
   return words;
 }
 
+std::vector<OverrideText> placed_overrides(const Cli& cli, const std::vector<std::string>& words) {
+  std::vector<OverrideText> out;
+  Positions positions(cli);
+  for (const auto& word : words)
+    out.push_back({word, positions.next([&](const std::string& w) { return w == word; })});
+  return out;
+}
+
 RecipeRequest sorted_words(const Cli& cli, const RecipeWords& recipe_words, size_t most,
                            std::vector<std::string>& others) {
   RecipeRequest request;

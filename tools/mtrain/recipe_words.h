@@ -32,6 +32,9 @@ inline constexpr const char* kRecipeOrRun =
 RecipeRequest sorted_words(const Cli& cli, const RecipeWords& words, size_t most,
                            std::vector<std::string>& others);
 
+/// These words of the command line, in their order, with their positions.
+std::vector<OverrideText> placed_overrides(const Cli& cli, const std::vector<std::string>& words);
+
 /// The recipe and the overrides, each with its position on the command line. Throws Error(usage) if
 /// no recipe is given.
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words);

@@ -6,8 +6,8 @@ namespace {
 
 constexpr Rule kRules[] = {
     {"same-objective", "dataset.type", "", "objective.dataset == objective.model",
-     "{dataset.type} has samples for the objective {objective.dataset}, but {model.type} learns "
-     "the objective {objective.model}",
+     "{dataset.type} has samples for the objective '{objective.dataset}', but {model.type} learns "
+     "the objective '{objective.model}'",
      "choose a dataset with samples for the model's objective, or mock, which suits any model; no "
      "model can be trained on preferences yet",
      ""},

@@ -29,7 +29,7 @@ const char* text_of(Greeting::Verdict verdict) {
     case Greeting::Verdict::other_job:
       return "it belongs to another job";
     case Greeting::Verdict::misfit:
-      return "it has no place for this rank";
+      return "it belongs to a job of another size, or already has a process of this rank";
     case Greeting::Verdict::welcome:
       break;
   }

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 
 namespace mtrain::tcp {
@@ -52,7 +53,8 @@ RankEnvironment rank_environment() {
       .job = {},
       .secret = {}};
   MT_USER_CHECK(environment.size >= 1 && environment.rank < environment.size, ErrorClass::config,
-                cat("rank ", environment.rank, " of a job of ", environment.size),
+                cat("the rank is ", environment.rank, ", but the job has ",
+                    counted(environment.size, "rank"), ", numbered from 0"),
                 "check how RANK and WORLD_SIZE are set");
   if (environment.size == 1) return environment;
   const char* address = std::getenv("MASTER_ADDR");

@@ -138,7 +138,7 @@ class SftDataset final : public Dataset {
     log_info("sft: ", counted(packs.items.size(), "record"), " in ",
              counted(packs.size(), "sample"), ", ",
              static_cast<int64_t>(100 * static_cast<double>(used) / places),
-             "% of their tokens used; ",
+             packs.size() == 1 ? "% of its positions filled; " : "% of their positions filled; ",
              epochs_text(num_samples == kOneEpoch ? packs.size() : num_samples, packs.size()));
   }
 

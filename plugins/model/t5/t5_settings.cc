@@ -102,9 +102,9 @@ void T5Config::check(int64_t seq_length) const {
                     ") leaves no position of model.seq_length (", seq_length, ") to the encoder"),
                 "model.seq_length counts the positions of encoder and decoder together");
   MT_USER_CHECK(position_buckets % 4 == 0, ErrorClass::config,
-                cat("model.position_buckets is ", position_buckets),
-                "a multiple of 4: half of the encoder's buckets are for each direction, and half "
-                "of these for single distances");
+                cat("model.position_buckets (", position_buckets, ") is not a multiple of 4"),
+                "half of the encoder's buckets are for each direction, and half of these for "
+                "single distances");
   MT_USER_CHECK(
       max_distance > position_buckets / 2, ErrorClass::config,
       cat("model.max_distance (", max_distance,

@@ -74,7 +74,7 @@ TEST_CASE("an encoder with a decoder answers as in transformers, and reads what 
         text_of(answers[0]) + "\n" + text_of(answers[1]) + "\n" + text_of(answers[2]) + "\n");
   CHECK_MESSAGE(has(out.err,
                     "the prompt has 23 tokens with its end token, and only its first 21 and the "
-                    "end token are read"),
+                    "end token are read: the encoder has 22 of the model.seq_length positions"),
                 out.err);
   Outcome few = answered("--max-tokens 2");
   std::string first;
@@ -82,7 +82,7 @@ TEST_CASE("an encoder with a decoder answers as in transformers, and reads what 
   CHECK(few.out == first);
   Outcome chat = answered("--chat");
   CHECK(chat.status == 2);
-  CHECK_MESSAGE(has(chat.err, "--chat with model.type=t5"), chat.err);
+  CHECK_MESSAGE(has(chat.err, "--chat does not support model.type=t5"), chat.err);
 }
 
 TEST_CASE("a run of an encoder with a decoder answers with the tokens of its dataset") {

@@ -150,14 +150,16 @@ TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
   Outcome out = trained(recipe, scratch / "run", kSlow);
   CHECK_MESSAGE(
       has(out.out,
-          "bf16 on a walled device (auto: the layers other than FP8 products compute in bf16)"),
+          "bf16 on a walled device (auto: everything except the FP8 matrix products is computed in "
+          "bf16)"),
       out.out);
   CHECK(recorded(scratch / "run") == "bf16");
   Outcome four =
       cli({"check", "--memory", recipe, "mixed_precision.fp8=none", "mixed_precision.fp4=nvfp4"},
           kSlow);
-  CHECK_MESSAGE(has(four.out, "bf16 (auto: the layers other than FP4 products compute in bf16)"),
-                four.out << four.err);
+  CHECK_MESSAGE(
+      has(four.out, "bf16 (auto: everything except the FP4 matrix products is computed in bf16)"),
+      four.out << four.err);
   // A run that began in fp32 and goes on with FP8 products cannot keep its type.
   trained(recipe, scratch / "plain", kSlow, {"mixed_precision.fp8=none"});
   CHECK(recorded(scratch / "plain") == "fp32");

@@ -356,7 +356,8 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   Outcome eval = cli_in(scratch / "sub", "eval --from ../model" + words);
   CHECK_MESSAGE(eval.status == 0, eval.err);
   CHECK_MESSAGE(eval.out.starts_with((scratch / "model").string() +
-                                     " (in fp32, for the dtype of config.json), valid: loss "),
+                                     " (in fp32, because of the dtype in config.json), valid: "
+                                     "loss "),
                 eval.out);
   Outcome typed =
       cli_in(scratch / "sub", "eval --from ../model mixed_precision.dtype=bf16" + words);

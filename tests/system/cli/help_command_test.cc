@@ -30,13 +30,17 @@ TEST_CASE("help pages say in words what an option takes") {
     CHECK_MESSAGE(has(page, part), page);
   CHECK(has(cli({"check", "--help"}).out, "--world-size N"));
   CHECK(has(cli({"eval", "--help"}).out, "--split {train,valid,test}"));
-  CHECK(has(cli({"help", "--man", "generate"}).out, "(0 to 1, default "));
+  CHECK(has(page, "--add-special,--no-add-special"));
+  const std::string manual = cli({"help", "--man", "generate"}).out;
+  CHECK(has(manual, "(0 to 1, default "));
+  CHECK_FALSE(has(manual, "{false}"));
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"generate"}, {"bench"}, {"verify", "layouts"}, {"data", "prepare"}, {"check"}}) {
     std::vector<std::string> asked = words;
     asked.emplace_back("--help");
     const std::string help = cli(asked).out;
-    for (const char* notation : {" in [", "POSITIVE", "NONNEGATIVE", "FLOAT", "UINT", ":{"})
+    for (const char* notation :
+         {" in [", "POSITIVE", "NONNEGATIVE", "FLOAT", "UINT", ":{", "{false}"})
       CHECK_MESSAGE(!has(help, notation), help);
   }
 }

@@ -217,6 +217,7 @@ TEST_CASE("an export that fails leaves nothing, and names what is in the way") {
   fails("export run there", 18, "exists already");
   fails("import there run", 18, "exists already");
   fails("import run again", 2, "no Hugging Face folder");
+  fails("-q import there other trian.x=3", 10, "command line, argument 5: trian.x=3");
   fails("export there out", 2, "is a Hugging Face folder, not a run");
   fails("export nowhere out", 12, "nowhere");
   fails("export run out --family qwen", 10, "has no family qwen");

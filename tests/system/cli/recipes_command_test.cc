@@ -117,14 +117,14 @@ TEST_CASE(
   Scratch scratch("mtrain-new-unfit");
   for (const auto& [words, message, help] :
        {std::tuple{"--model bert --dataset gpt",
-                   "gpt has samples for the objective next token, but bert learns the objective "
-                   "masked token",
+                   "gpt has samples for the objective 'next token', but bert learns the objective "
+                   "'masked token'",
                    "datasets for bert: bert, mock"},
-        {"--model gpt2 --dataset bert", "but gpt2 learns the objective next token",
+        {"--model gpt2 --dataset bert", "but gpt2 learns the objective 'next token'",
          "datasets for gpt2: gpt, "},
         {"--model t5 --dataset t5",
-         "t5 has samples for the objective next token, but t5 learns the objective sequence to "
-         "sequence",
+         "t5 has samples for the objective 'next token', but t5 learns the objective 'sequence to "
+         "sequence'",
          "datasets for t5: t5_seq2seq, mock"},
         {"--model lama", "there is no model 'lama'", "did you mean llama?"},
         {"--dataset nothing-like-it", "there is no dataset 'nothing-like-it'",

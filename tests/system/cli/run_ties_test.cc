@@ -38,17 +38,18 @@ TEST_CASE("another checkpoint.dir neither restarts a run nor continues another t
   Runs runs("mtrain-ties-dir");
   REQUIRE(runs.train("run.dir=a train.steps=10").status == 0);
   const std::string metrics = slurp(runs / "a/metrics.jsonl");
-  check_refused(runs.train("run.dir=a checkpoint.dir=ck train.steps=5"),
-                {"a continues from the checkpoints in a/checkpoints, whose newest is of step 10",
-                 "ck, contains no checkpoint", "checkpoint.dir=a/checkpoints", "another run.dir"},
-                runs / "a", 10);
+  check_refused(
+      runs.train("run.dir=a checkpoint.dir=ck train.steps=5"),
+      {"a continues from the checkpoints in a/checkpoints, whose newest is of step 10",
+       "ck, which contains no checkpoint", "checkpoint.dir=a/checkpoints", "another run.dir"},
+      runs / "a", 10);
   CHECK_FALSE(fs::exists(runs / "ck"));
   CHECK_FALSE(fs::exists(runs / "a/config/002"));
   // A copy of older checkpoints would take the run back without a word.
   fs::create_directory(runs / "ck");
   fs::copy(runs / "a/checkpoints/step-5", runs / "ck/step-5", fs::copy_options::recursive);
   check_refused(runs.train("run.dir=a checkpoint.dir=ck train.steps=20"),
-                {"whose newest is of step 10", "contains only step 5", "checkpoint rewind"},
+                {"whose newest is of step 10", ", which contains only step 5", "checkpoint rewind"},
                 runs / "a", 10);
   // The checkpoints of another run, also of a copy that was continued.
   REQUIRE(runs.train("run.dir=b train.steps=15").status == 0);

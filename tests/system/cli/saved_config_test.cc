@@ -401,10 +401,15 @@ TEST_CASE("eval and generate refuse model settings that its weights do not allow
       cli_in(scratch.path(), "eval --from a --batches 1 model.layers=2 model.seq_length=16");
   CHECK_MESSAGE(same.status == 0, same.err);
   CHECK_FALSE(has(same.err, "model."));
-  for (const std::string& command : {std::string("eval --from a --batches 1 "),
-                                     std::string("generate --from a --prompt a --max-tokens 1 ")}) {
+  for (const auto& [command, argument] :
+       {std::pair{std::string("eval --from a --batches 1 "), "argument 6"},
+        {std::string("generate --from a --prompt a --max-tokens 1 "), "argument 8"}}) {
+    const Outcome unknown = cli_in(scratch.path(), command + "trian.x=3");
+    CHECK_MESSAGE(has(unknown.err, std::string("command line, ") + argument + ": trian.x=3"),
+                  unknown.err);
+    const std::string layers = std::string("model.layers: 2 -> 1   (command line, ") + argument;
     for (const auto& [words, named] :
-         {std::pair{"model.layers=1", "model.layers: 2 -> 1   (command line, argument 2"},
+         {std::pair{"model.layers=1", layers.c_str()},
           {"model.tie_embeddings=true", "model.tie_embeddings: false -> true"},
           {"model.type=moe", "model.type: llama -> moe"}}) {
       Outcome out = cli_in(scratch.path(), command + words);

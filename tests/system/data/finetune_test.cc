@@ -397,7 +397,7 @@ TEST_CASE("pack reports how well records fill samples") {
   CHECK(
       has(text.out,
           "20 records in 7 packs of 16 tokens, up to 3 in one (the minimum for any packing is 7)"));
-  CHECK(has(text.out, "tokens used: 88.4 %, unpacked 30.9 %"));
+  CHECK(has(text.out, "positions filled: 88.4 %, without packing 30.9 %"));
 }
 
 TEST_CASE("preferences are read, laid out and shown, and training on them is refused by name") {
@@ -438,8 +438,8 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
     auto refused = cli_in(scratch.path(), command);
     CHECK(refused.status == 10);
     CHECK_MESSAGE(has(refused.err,
-                      "preference has samples for the objective preferences between answers, but "
-                      "llama learns the objective next token"),
+                      "preference has samples for the objective 'preferences between answers', "
+                      "but llama learns the objective 'next token'"),
                   refused.err);
   }
 }

@@ -126,7 +126,7 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
                         {"static_aborts", "a static initialiser died of signal 6"},
                         {"register_aborts", "its registration died of signal 6"},
                         {"register_exits", "its registration ended the process with status 0"},
-                        {"misnamed", "calls itself 'rightly_named'"}};
+                        {"misnamed", "its name is 'rightly_named' in MT_PLUGIN"}};
   PluginHost host({kFixtures});
   for (const auto& test : cases) {
     Error error = error_of([&] { host.load("widget", test.name); });
@@ -140,7 +140,7 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
 }
 
 TEST_CASE(
-    "a plugin is tried out in another process first, however many threads this one has and "
+    "a plugin is tested in another process first, however many threads this one has and "
     "whatever they block") {
   sigset_t signals, before;
   sigemptyset(&signals);

@@ -170,7 +170,16 @@ TEST_CASE("what would take for ever, or all memory, ends with an error") {
     CHECK(failure(source).find("chat template t:") == 0);
   }
   CHECK(failure("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}")
-            .find("nested too deeply") != std::string::npos);
+            .find("nested too deeply (at most 98 brackets or 198 blocks)") != std::string::npos);
+  const std::string most = std::string(98, '(') + "1" + std::string(98, ')');
+  CHECK(render("{{ " + most + " }}") == "1");
+  CHECK(failure("{{ (" + most + ") }}").find("nested too deeply") != std::string::npos);
+  std::string blocks;
+  for (int i = 0; i < 198; ++i) blocks += "{% if true %}";
+  for (int i = 0; i < 198; ++i) blocks += "{% endif %}";
+  CHECK(render(blocks).empty());
+  CHECK(failure("{% if true %}" + blocks + "{% endif %}").find("nested too deeply") !=
+        std::string::npos);
   CHECK(failure("{{ " + std::string(100000, '-') + "1 }}").find("nested too deeply") !=
         std::string::npos);
   std::string sum = "{{ 1";

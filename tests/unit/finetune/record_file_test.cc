@@ -100,6 +100,6 @@ TEST_CASE("an invalid record is reported with its place, or left out and counted
   CHECK(rest.skipped == 2);
   expect_error(ErrorClass::data, {"x:3", "more than 1", "max_bad"},
                [&] { read(scratch / "x", true, 1); });
-  expect_error(ErrorClass::io, {"nowhere"}, [&] { read(scratch / "nowhere"); });
-  expect_error(ErrorClass::io, {"cannot read"}, [&] { read(scratch.path()); });
+  expect_error(ErrorClass::io, {"nowhere does not exist"}, [&] { read(scratch / "nowhere"); });
+  expect_error(ErrorClass::io, {"is a folder"}, [&] { read(scratch.path()); });
 }

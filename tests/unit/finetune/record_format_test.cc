@@ -60,11 +60,22 @@ TEST_CASE("the fields of the first records say the format") {
                [] { detect(R"({"question":"a"})"); });
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
+  expect_error(
+      ErrorClass::data,
+      {"chosen and rejected answers, which dataset.type=sft does not read", "not implemented",
+       "dataset.format=prompt_completion dataset.columns='{completion: chosen}'",
+       "--dataset preference"},
+      [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
+  expect_error(ErrorClass::data, {"dataset.format=openai dataset.columns='{messages: better}'"},
+               [] {
+                 detect(R"({"better":[],"rejected":[]})", {{"chosen", "better"}});
+               });
   expect_error(ErrorClass::data,
-               {"chosen and rejected", "dataset.type=preference", "--dataset preference"},
-               [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
-  expect_error(ErrorClass::data, {"with a label", "dataset.type=preference"},
+               {"with a label, good or bad, which dataset.type=sft does not read",
+                "to train on all answers, good and bad: dataset.format=openai; to look at"},
                [] { detect(R"({"messages":[],"label":true})"); });
+  expect_error(ErrorClass::data, {"good and bad: dataset.format=prompt_completion; to look at"},
+               [] { detect(R"({"prompt":"a","completion":"b","label":true})"); });
   expect_error(ErrorClass::data, {"no records"}, [] { detect_format({}, {}, "x"); });
   const std::vector<Json> mixed = {Json::parse(R"({"text":"a"})"), Json::parse(R"({"body":"a"})")};
   expect_error(ErrorClass::data, {"text, body"}, [&] { detect_format(mixed, {}, "x"); });

@@ -165,9 +165,11 @@ TEST_CASE("what does not work out is refused with the reason") {
           "4 blocks cannot be divided evenly among 3 stages, those before multi-token prediction");
   SplitRequest other = further;
   other.last_stage_layers = 1;
-  refused(other, four, "model.mtp.standalone with first_stage_layers or last_stage_layers");
+  refused(other, four,
+          "model.mtp.standalone cannot be combined with first_stage_layers or last_stage_layers");
   other = further, other.account_for_loss = true;
-  refused(other, four, "model.mtp.standalone with account_for_embedding or account_for_loss");
+  refused(other, four,
+          "model.mtp.standalone cannot be combined with account_for_embedding or account_for_loss");
   other = further, other.layout = "Ett|t||tmL";
   refused(
       other, four,
