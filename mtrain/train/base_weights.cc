@@ -44,7 +44,8 @@ std::string base_identity(const fs::path& from) {
 
 std::string base_identity(const Recipe& recipe) {
   const Settings& s = recipe.settings;
-  return s.peft.frozen() ? base_identity(recipe.resolve(s.model.init_from)) : "";
+  if (!s.peft.frozen()) return "";
+  return s.model.init_from.empty() ? "random" : base_identity(recipe.resolve(s.model.init_from));
 }
 
 void require_base(const Recipe& recipe, const std::string& trained_on,

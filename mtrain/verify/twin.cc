@@ -202,6 +202,16 @@ Node section(std::initializer_list<std::pair<const char*, Node>> entries) {
   return map;
 }
 
+/// Adapters of small rank to random weights. Their dropout is not valid in every layout.
+void shrink_adapters(const Node& given, Node& tree) {
+  const Node* peft = given.find("peft");
+  const Node* type = given.find("peft.type");
+  if (!type || type->as_text() == "none") return;
+  tree.set("peft", *peft);
+  Shrinker(tree, "peft").at_most("rank", 4);
+  for (const char* left_out : {"peft.init_from", "peft.dropout"}) tree.erase(left_out);
+}
+
 void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("tokenizer", section({{"type", Node::string("byte")}}));
   tree.set("dataset", section({{"type", Node::string("mock")}}));
@@ -241,6 +251,7 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
   // One rank sends no gradients and rounds none.
   tree.erase("ddp.grads_dtype"), tree.erase("ddp.accumulate_dtype");
+  shrink_adapters(given, tree);
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
   tree.set("dist.silence_seconds",
            Node::number(0));  // a failing layout must not end the process that runs the comparison

@@ -210,7 +210,7 @@ constexpr RuleCase kSettings[] = {
      "profiling.type=trace profiling.start=100000000 profiling.end=100000002",
      "profiling.type=trace"},
     {"skip-steps-reached", "llama", "train.skip_steps=[3,100000000]", "train.skip_steps=[3]"},
-    {"peft-base", "llama", "peft.type=lora", "peft.type=none"},
+    {"peft-base", "llama", "peft.type=lora dataset.type=gpt", "peft.type=lora dataset.type=mock"},
     {"peft-targets", "llama", "peft.type=lora peft.targets=[]", "peft.type=lora"},
     {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[^NVLS]",
      "run.deterministic=true dist.nccl_algo=[Ring]"},

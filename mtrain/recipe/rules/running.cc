@@ -74,9 +74,10 @@ constexpr Rule kRules[] = {
      "max(train.skip_steps) <= train.steps",
      "step {max(train.skip_steps)} comes after the last of {train.steps} steps",
      "it would have no effect", "train.skip_steps=[]", Severity::warning},
-    {"peft-base", "peft.type", "peft.type != 'none'", "model.init_from != ''",
-     "{peft.type} needs model.init_from",
-     "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B",
+    {"peft-base", "peft.type", "peft.type != 'none' and dataset.type != 'mock'",
+     "model.init_from != ''", "{peft.type} needs model.init_from",
+     "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B; only "
+     "synthetic data (dataset=mock) can do with random ones",
      "peft.type='none'"},
     {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0",
      "no weight would have an adapter", "", "peft.targets=['attn.*', 'mlp.*']"},
