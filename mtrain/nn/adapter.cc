@@ -52,11 +52,11 @@ namespace {
 
 /// Names that Hugging Face's Llama and its relatives have for these weights.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"q_proj", "attn.qkv.q"},   {"k_proj", "attn.qkv.k"},     {"v_proj", "attn.qkv.v"},
-    {"qkv_proj", "attn.qkv"},   {"query_key_value", "attn.qkv"}, {"c_attn", "attn.qkv"},
-    {"o_proj", "attn.out"},     {"gate_proj", "mlp.gate"},    {"up_proj", "mlp.up"},
-    {"down_proj", "mlp.down"},  {"gate_up_proj", "mlp.gate"}, {"gate_up_proj", "mlp.up"},
-    {"all-linear", "attn.*"},   {"all-linear", "mlp.*"}};
+    {"q_proj", "attn.qkv.q"},  {"k_proj", "attn.qkv.k"},        {"v_proj", "attn.qkv.v"},
+    {"qkv_proj", "attn.qkv"},  {"query_key_value", "attn.qkv"}, {"c_attn", "attn.qkv"},
+    {"o_proj", "attn.out"},    {"gate_proj", "mlp.gate"},       {"up_proj", "mlp.up"},
+    {"down_proj", "mlp.down"}, {"gate_up_proj", "mlp.gate"},    {"gate_up_proj", "mlp.up"},
+    {"all-linear", "attn.*"},  {"all-linear", "mlp.*"}};
 
 bool is_match(std::string_view pattern, std::string_view name) {
   if (glob_match(pattern, name)) return true;

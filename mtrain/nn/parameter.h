@@ -77,9 +77,9 @@ struct MT_API Parameter {
                                        // shards a dimension
   int tensor_dim = -1;                 // the sharded dimension
   std::optional<Placement> placement;  // on tp, if that has more than one rank; absent for experts
-  bool trained = true;  // false: frozen. It has a value in the model's dtype (and `master`, the
-                        // same tensor, if that is float), but no gradient and no optimizer state,
-                        // and checkpoints do not have it
+  bool trained = true;   // false: frozen. It has a value in the model's dtype (and `master`, the
+                         // same tensor, if that is float), but no gradient and no optimizer state,
+                         // and checkpoints do not have it
   bool adapter = false;  // added to a weight of the model (nn/adapter.h): model.init_from lacks it
   const QuantizedWeight* quantized =
       nullptr;  // not null: the value may be stored as low-precision codes (nn/precision.h)

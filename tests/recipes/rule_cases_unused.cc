@@ -9,6 +9,17 @@ namespace {
 #define MT_FIM "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c"
 
 constexpr RuleCase kUnused[] = {
+    {"peft-init-unused", "llama", "peft.init_from=x", "peft.init_from=x peft.type=lora"},
+    {"peft-rank-unused", "llama", "peft.rank=4", "peft.rank=4 peft.type=lora"},
+    {"peft-alpha-unused", "llama", "peft.alpha=4", "peft.alpha=4 peft.type=lora"},
+    {"peft-rslora-unused", "llama", "peft.rslora=true", "peft.rslora=true peft.type=lora"},
+    {"peft-dropout-unused", "llama", "peft.dropout=0.1", "peft.dropout=0.1 peft.type=lora"},
+    {"peft-targets-unused", "llama", "peft.targets=[q_proj]",
+     "peft.targets=[q_proj] peft.type=lora"},
+    {"peft-exclude-unused", "llama", "peft.exclude=[q_proj]",
+     "peft.exclude=[q_proj] peft.type=lora"},
+    {"peft-train-unused", "llama", "peft.train=[head.weight]",
+     "peft.train=[head.weight] peft.type=lora"},
     {"vocab-multiple-unused", "llama", "model.vocab_size=300 model.vocab_multiple=8",
      "model.vocab_multiple=8"},
     {"init-vocab-unused", "llama", "model.init_vocab=resize", "model.init_vocab=exact"},

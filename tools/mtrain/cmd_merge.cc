@@ -34,7 +34,7 @@ Source of_run(const MergeOptions& options, PluginHost& plugins) {
   std::vector<OverrideText> overrides;
   if (!options.base.empty())
     overrides.push_back({cat("model.init_from=", override_value_text(Node::string(
-                                                    fs::absolute(options.base).string())))});
+                                                     fs::absolute(options.base).string())))});
   const ModelSource source = open_model(options.from, overrides, plugins);
   const SavedRun& run = source.run;
   MT_USER_CHECK(

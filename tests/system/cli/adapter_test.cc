@@ -243,8 +243,7 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses(run + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
   refuses(run + set + "peft.init_from=start peft.alpha=9", "is multiplied by 2, and peft.alpha");
-  refuses("check r.yaml model.init_from='' model.type=llama",
-          "lora needs model.init_from");
+  refuses("check r.yaml model.init_from='' model.type=llama", "lora needs model.init_from");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {R"("use_dora": false)", R"("use_dora": true)"},
            {R"("peft_type": "LORA")", R"("peft_type": "LOHA")"},
