@@ -1,10 +1,11 @@
-// add, mul, scale, silu_mul, gelu, embedding and dropout.
+// add, mul, scale, silu_mul, gelu, embedding, spread_rows and dropout.
 #include <doctest/doctest.h>
 
 #include <array>
 #include <cmath>
 
 #include "contract/harness.h"
+#include "mtrain/autograd/adapter_ops.h"
 #include "mtrain/base/rng.h"
 
 namespace mtrain::contract {
@@ -252,6 +253,41 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
         return std::vector<Values>{reference::embedding_backward(dy, ids, rows, cols)};
       };
       c.bound.sums = 32;  // many tokens of one id
+      check(c, figures);
+    }
+}
+
+TEST_CASE("spread_rows: rows of the table in blocks of columns, zeros elsewhere") {
+  Figures figures("spread_rows");
+  for (int64_t rows : {1, 5, 130})
+    for (auto [blocks, cols] : {std::array<int64_t, 2>{1, 4}, {2, 3}, {3, 16}}) {
+      // Block m of row n is the row itself for one m, absent for rows that 7 divides.
+      std::vector<int32_t> ids;
+      for (int64_t n = 0; n < rows; ++n)
+        for (int64_t m = 0; m < blocks; ++m)
+          ids.push_back(n % blocks == m && n % 7 != 6 ? static_cast<int32_t>(n) : -1);
+      Case c{.name = cat("spread_rows ", rows, " x ", blocks, " x ", cols),
+             .out = {rows, blocks * cols}};
+      c.inputs = {{"table", {rows, cols}, random_values(rows * cols, "table"), true}};
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        return spread_rows(t[0], make_ids(ctx, ids));
+      };
+      c.forward = [=, cols = cols](const std::vector<Values>& v) {
+        Values y(ids.size() * static_cast<size_t>(cols), 0);
+        for (size_t i = 0; i < ids.size(); ++i)
+          for (int64_t c = 0; ids[i] >= 0 && c < cols; ++c)
+            y[i * static_cast<size_t>(cols) + static_cast<size_t>(c)] =
+                v[0][static_cast<size_t>(ids[i] * cols + c)];
+        return y;
+      };
+      c.backward = [=, cols = cols](const std::vector<Values>& v, const Values& dy) {
+        Values d(v[0].size(), 0);
+        for (size_t i = 0; i < ids.size(); ++i)
+          for (int64_t c = 0; ids[i] >= 0 && c < cols; ++c)
+            d[static_cast<size_t>(ids[i] * cols + c)] +=
+                dy[i * static_cast<size_t>(cols) + static_cast<size_t>(c)];
+        return std::vector<Values>{d};
+      };
       check(c, figures);
     }
 }

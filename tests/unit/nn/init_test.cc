@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -58,6 +59,19 @@ TEST_CASE("init: constants, and nothing to fill") {
   CHECK(filled(Init::zeros(), 1, "w", 3) == std::vector<float>{0, 0, 0});
   CHECK(filled(Init::ones(), 1, "w", 3) == std::vector<float>{1, 1, 1});
   CHECK(filled(Init::normal(1), 1, "w", 0).empty());
+}
+
+TEST_CASE("init: uniform values have the bound, mean and deviation of a uniform distribution") {
+  constexpr size_t kCount = 200'000;
+  double sum = 0, squares = 0, most = 0;
+  for (float v : filled(Init::uniform(0.5f), 3, "w", kCount)) {
+    sum += double{v}, squares += double{v} * double{v};
+    most = std::max(most, std::fabs(double{v}));
+  }
+  CHECK(most <= 0.5);
+  CHECK(most > 0.499);
+  CHECK(std::fabs(sum / kCount) < 3e-3);
+  CHECK(squares / kCount == doctest::Approx(0.25 / 3).epsilon(0.01));
 }
 
 }  // namespace
