@@ -7,8 +7,10 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/train/adapter_layout.h"
 #include "mtrain/train/peft_adapter.h"
+#include "mtrain/train/session.h"
 
 namespace mtrain {
 namespace {
@@ -87,6 +89,29 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
         return cat(m.module(), ": lora_B has values in row ", row,
                    ", whose matrix is not in peft.targets");
   return {};
+}
+
+bool is_weight(const PeftModule& m, const std::string& tensor) {
+  return m.weight == tensor || without_root(m.weight) == without_root(tensor);
+}
+
+/// Adds rows of a weight of the folder to the parameter of which they are rows.
+void add_rows(Parameter& p, size_t index, const HfPlacement& place,
+              const std::vector<float>& delta) {
+  ExecutionContext& ctx = p.value.context();
+  const Tensor wide = ctx.empty(p.local, DType::f32);
+  ctx.copy(wide, p.master.defined() ? p.master : p.value);
+  std::vector<float> values(static_cast<size_t>(p.numel()));
+  ctx.download(wide, values.data());
+  for (const HfRows& run : place.rows)
+    for (int64_t i = 0; run.parameter == index && i < run.rows; ++i) {
+      const float* from = delta.data() + (run.tensor_row + i * run.tensor_step) * place.width;
+      float* to = values.data() + (run.parameter_row + i) * place.width;
+      for (int64_t c = 0; c < place.width; ++c) to[c] += from[c];
+    }
+  ctx.upload(wide, values.data());
+  if (p.master.defined()) ctx.copy(p.master, wide);
+  if (p.dtype != DType::f32) ctx.copy(p.value, wide);
 }
 
 /// This rank's part of a parameter.
@@ -174,6 +199,45 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
     if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put(*a, its.a);
     if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put(*b, its.b);
   }
+}
+
+void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session& session) {
+  const Recipe& recipe = session.recipe;
+  const SchemaCatalog catalog = schema_catalog(session.plugins);
+  const HfFamilies families = HfFamilies::read(session.plugins.folders());
+  const HfModel model(recipe.config.root().at("model"),
+                      *catalog.component("model", recipe.settings.model.type));
+  const HfFamily& family = hf_family_for_export(families, "", hf_source_config(recipe), model);
+  std::vector<const PeftModule*> left;
+  for (const PeftModule& m : adapter.modules) left.push_back(&m);
+  std::vector<std::string> faults;
+  for (const HfTensor& tensor : hf_tensors(family, model)) {
+    const auto found =
+        std::ranges::find_if(left, [&](const PeftModule* m) { return is_weight(*m, tensor.name); });
+    if (found == left.end()) continue;
+    const PeftModule& m = **found;
+    left.erase(found);
+    std::vector<Shape> shapes;
+    for (const std::string& name : tensor.parameters)
+      shapes.push_back(session.parameters.find(name)->global);
+    const HfPlacement place = hf_placement(tensor, model.heads(), shapes);
+    if (m.out != place.stacks * place.height || m.in != place.width) {
+      faults.push_back(cat(m.module(), " is for a weight [", m.out, ", ", m.in,
+                           "], and this model's is [", place.stacks * place.height, ", ",
+                           place.width, "]"));
+      continue;
+    }
+    std::vector<float> delta(static_cast<size_t>(m.out * m.in), 0);
+    add_product(m, delta);
+    for (size_t i = 0; i < tensor.parameters.size(); ++i)
+      add_rows(*session.parameters.find(tensor.parameters[i]), i, place, delta);
+  }
+  for (const PeftModule* m : left)
+    faults.push_back(cat(m->module(), " is no weight of this model"));
+  MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
+                cat("the adapters of ", printable(folder), " do not fit this model:\n  ",
+                    join(faults, "\n  ")),
+                "give the folder of the model for which they were trained");
 }
 
 }  // namespace mtrain

@@ -12,21 +12,6 @@
 namespace mtrain {
 namespace {
 
-/// Adds scale · b · a to some rows of a weight [out,in].
-void add_product(const PeftModule& m, int64_t first, int64_t rows, std::span<float> values) {
-  std::vector<float> sum(static_cast<size_t>(m.in));
-  for (int64_t row = 0; row < rows; ++row) {
-    std::ranges::fill(sum, 0.0f);
-    for (int64_t k = 0; k < m.rank; ++k) {
-      const float factor = m.b[static_cast<size_t>((first + row) * m.rank + k)];
-      const float* a = m.a.data() + k * m.in;
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += factor * a[i];
-    }
-    float* to = values.data() + row * m.in;
-    for (size_t i = 0; i < sum.size(); ++i) to[i] += static_cast<float>(m.scale) * sum[i];
-  }
-}
-
 /// The tensors of the folder, with adapters added to some.
 class MergedTensors final : public HfTensorReader {
  public:
@@ -62,12 +47,12 @@ class MergedTensors final : public HfTensorReader {
     std::vector<float> values = source_.floats(t, 0, t.shape.numel());
     if (module->transposed) {
       std::vector<float> delta(values.size(), 0);
-      add_product(*module, 0, module->out, delta);
+      add_product(*module, delta);
       const auto rows = static_cast<size_t>(module->out), columns = static_cast<size_t>(module->in);
       for (size_t r = 0; r < rows; ++r)
         for (size_t c = 0; c < columns; ++c) values[c * rows + r] += delta[r * columns + c];
     } else {
-      add_product(*module, 0, module->out, values);
+      add_product(*module, values);
     }
     out(as_file_type(values, 0, specs()[i], bytes_));
   }
@@ -90,6 +75,21 @@ class MergedTensors final : public HfTensorReader {
 };
 
 }  // namespace
+
+void add_product(const PeftModule& m, std::span<float> values) {
+  MT_CHECK_EQ(static_cast<int64_t>(values.size()), m.out * m.in);
+  std::vector<float> sum(static_cast<size_t>(m.in));
+  for (int64_t row = 0; row < m.out; ++row) {
+    std::ranges::fill(sum, 0.0f);
+    for (int64_t k = 0; k < m.rank; ++k) {
+      const float factor = m.b[static_cast<size_t>(row * m.rank + k)];
+      const float* a = m.a.data() + k * m.in;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += factor * a[i];
+    }
+    float* to = values.data() + row * m.in;
+    for (size_t i = 0; i < sum.size(); ++i) to[i] += static_cast<float>(m.scale) * sum[i];
+  }
+}
 
 HfExported write_merged(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
                         uint64_t shard_bytes, HfFolderWriter& out) {

@@ -3,6 +3,7 @@
 // to such a folder or added to the weights. Values; stateless functions for one thread.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "mtrain/train/hf_export.h"
 
 namespace mtrain {
+
+class Session;
 
 /// The adapter of one weight [out,in]: scale · b · a is added to it. The file may store the weight
 /// as [in,out]; a and b do not depend on that.
@@ -45,6 +48,14 @@ MT_API PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins,
 /// adapters differ from those of the recipe: weights, ranks, factors. `folder`: for messages.
 MT_API void import_adapters(const PeftAdapter& adapter, const std::string& folder,
                             const Recipe& recipe, PluginHost& plugins, ParamList& parameters);
+
+/// values [out,in] += scale · b · a, in float.
+MT_API void add_product(const PeftModule& module, std::span<float> values);
+
+/// Adds the adapters to the weights of a session that has the whole model; each value is rounded
+/// to the session's dtype. Error(checkpoint) that names adapters without a weight or for one of
+/// another shape.
+MT_API void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session& session);
 
 /// Reads a folder of peft. Error(checkpoint) that names every key of adapter_config.json that
 /// changes the result and is not supported, and tensors that have no partner or another shape.

@@ -20,7 +20,7 @@ namespace mtrain {
 namespace {
 
 struct EvalOptions {
-  std::string from, split = "valid";
+  std::string from, split = "valid", adapter;
   std::vector<std::string> overrides;
   std::string batches = "0";
   bool json = false;
@@ -63,7 +63,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage,
                 "a Hugging Face folder contains no data",
                 "name the data: dataset=gpt dataset.path=PREFIX");
-  std::unique_ptr<Session> opened = open_session(source, plugins);
+  std::unique_ptr<Session> opened = open_session(source, plugins, options.adapter);
   Session& session = *opened;
   DatasetContext context = dataset_context(saved.recipe, session.tokenizer.get());
   auto dataset = with_path_origins(saved.recipe.inputs, [&] {
@@ -114,6 +114,10 @@ void add_eval_command(CLI::App& app, Cli& cli) {
                    "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
+  command
+      ->add_option("--adapter", options->adapter,
+                   "a folder of peft (adapter_config.json) whose adapters are added to the weights")
+      ->type_name("DIR");
   command->add_option("--split", options->split, "which split of the data")
       ->check(CLI::IsMember({"train", "valid", "test"}))
       ->capture_default_str();

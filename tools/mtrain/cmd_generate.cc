@@ -24,7 +24,7 @@ namespace mtrain {
 namespace {
 
 struct GenerateOptions {
-  std::string from, prompt, system, chat_template;
+  std::string from, adapter, prompt, system, chat_template;
   std::vector<std::string> overrides;
   bool chat = false, prompted = false;
   std::optional<bool> add_special;  // of --add-special and --no-add-special
@@ -133,7 +133,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
   check_generation_settings(source.run.recipe, options.from);
   require_generating_model(source.run.recipe, plugins);
-  auto session = open_session(source, plugins);
+  auto session = open_session(source, plugins, options.adapter);
   Generator generator(*session);
   MT_USER_CHECK(!options.chat || !generator.answers(), ErrorClass::usage,
                 cat("--chat does not support model.type=", source.run.recipe.settings.model.type,
@@ -169,6 +169,10 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
+  command
+      ->add_option("--adapter", options->adapter,
+                   "a folder of peft (adapter_config.json) whose adapters are added to the weights")
+      ->type_name("DIR");
   auto* prompt =
       command
           ->add_option("--prompt", options->prompt,

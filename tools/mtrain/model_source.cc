@@ -13,6 +13,7 @@
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
+#include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -196,7 +197,8 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
   return source;
 }
 
-std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
+std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
+                                      const std::string& adapter) {
   // Checkpoints of adapters lack the model's weights.
   const bool frozen = source.run.recipe.settings.peft.frozen();
   auto session = std::make_unique<Session>(
@@ -210,6 +212,7 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
     load_state(store, source.run.step, session->parameters, nullptr);
     require_all_parameters_read(store, source.run.step, session->parameters);
   }
+  if (!adapter.empty()) add_adapters(read_peft_folder(adapter), adapter, *session);
   return session;
 }
 

@@ -26,8 +26,10 @@ Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>&
 /// decides the model plugin. Throws Error(checkpoint) or Error(config).
 ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& overrides,
                        PluginHost& plugins);
-/// Its session, with all weights loaded. `source` must outlive it.
-std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins);
+/// Its session, with all weights loaded. `source` must outlive it. `adapter`: a folder of peft
+/// whose adapters are added to the weights; empty: none.
+std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
+                                      const std::string& adapter = {});
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);
 /// The type in which it is computed, "bf16", and for a folder where it comes from.

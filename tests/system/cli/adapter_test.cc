@@ -215,8 +215,9 @@ TEST_CASE("merged weights compute what weights and adapters compute") {
     };
     CHECK(loss("merged") == doctest::Approx(loss("run")).epsilon(2e-6));
     CHECK(std::fabs(loss("merged") - loss("there")) > 1e-4);
-    // By way of a folder of peft: the same bytes.
+    // By way of a folder of peft: the same bytes, and the same loss without merging.
     done(scratch, "-q export run adapters");
+    CHECK(loss("there --adapter adapters") == doctest::Approx(loss("run")).epsilon(2e-6));
     done(scratch, "-q merge adapters --base there --into again");
     CHECK(slurp(scratch / "merged/model.safetensors") ==
           slurp(scratch / "again/model.safetensors"));
