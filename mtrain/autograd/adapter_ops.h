@@ -4,8 +4,10 @@
 
 namespace mtrain {
 
-/// y [N, M*R]: a matrix of N x M blocks of R columns. Block (n, m) is the row rows[n*M + m] of
-/// table [N,R]; zeros where that is -1. `rows`: int32 [N*M].
-MT_API Tensor spread_rows(const Tensor& table_NR, const Tensor& rows_NM);
+/// y [T,N] = residual [T,N] + x [T, M*R] · wᵀ, where w [N, M*R] consists of N x M blocks of R
+/// columns: block (n, m) is the row rows[n*M + m] of table [N,R], and zeros where that is -1.
+/// `rows`: int32 [N*M]. The sum is rounded once; the gradient of the table is accumulated in float.
+MT_API Tensor spread_linear(const Tensor& x_TC, const Tensor& table_NR, const Tensor& rows_NM,
+                            const Tensor& residual_TN);
 
 }  // namespace mtrain

@@ -56,7 +56,7 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"qkv_proj", "attn.qkv"},  {"query_key_value", "attn.qkv"}, {"c_attn", "attn.qkv"},
     {"o_proj", "attn.out"},    {"gate_proj", "mlp.gate"},       {"up_proj", "mlp.up"},
     {"down_proj", "mlp.down"}, {"gate_up_proj", "mlp.gate"},    {"gate_up_proj", "mlp.up"},
-    {"all-linear", "attn.*"},  {"all-linear", "mlp.*"}};
+    {"all-linear", "attn.*"},  {"all-linear", "mlp.*"},         {"all-linear", "cross.*"}};
 
 bool is_match(std::string_view pattern, std::string_view name) {
   if (glob_match(pattern, name)) return true;
@@ -125,7 +125,9 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
   const float bound = 1 / std::sqrt(static_cast<float>(in.size));  // as peft: Kaiming, a = sqrt(5)
   a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, Init::uniform(bound), true,
                     ParamRole::matrix);
-  b_ = &scope.param(kUp, {out, {kRank, options.rank}}, Init::zeros(), true, ParamRole::matrix);
+  b_ = &scope.param(kUp, {out, {kRank, options.rank}},
+                    options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
+                    ParamRole::matrix);
   if (weight.tensor_axis)
     for (Parameter* p : {a_, b_}) sum_over_tensor_ranks(*p, scope.parallel());
   int64_t covered = 0;
@@ -138,7 +140,8 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
 Tensor Adapter::add_to(const Tensor& y, const Tensor& x) const {
   const Tensor kept = dropout_ > 0 ? dropout(x, dropout_, dropout_key_) : x,
                inner = scale(linear(kept, a_->use()), scale_);
-  return linear(inner, rows_.defined() ? spread_rows(b_->use(), rows_) : b_->use(), {}, y);
+  return rows_.defined() ? spread_linear(inner, b_->use(), rows_, y)
+                         : linear(inner, b_->use(), {}, y);
 }
 
 }  // namespace mtrain

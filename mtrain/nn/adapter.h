@@ -16,6 +16,7 @@ namespace mtrain {
 struct AdapterOptions {
   int64_t rank = 0;
   float scale = 1;    // s: alpha / rank, or alpha / sqrt(rank)
+  float b_std = 0;    // standard deviation of the initial b; 0: zeros
   float dropout = 0;  // probability of dropping an element of x before a, while training
   std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
   std::vector<std::string> exclude;  // the same, without adapters although a target matches

@@ -81,6 +81,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
     shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed},
                             Init::normal(options.init_std), true, ParamRole::router);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
+  if (s.adapters()) options_.bias_update_rate = 0;  // the model is frozen
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
   MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->max_tokens_per_cp_rank == 0,
                 ErrorClass::config,

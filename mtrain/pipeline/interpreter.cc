@@ -362,9 +362,10 @@ void Interpreter::backward(const Action& action, Step& step) {
   if (!step.split) flight.weights.run();  // the deferred gradients of the head
   std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
   std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
+  const bool ends_here = dynamic_cast<const TapeNode*>(output.get()) == nullptr;
   if (input && output == input) {  // a stage without blocks
     input->grad = dy;
-  } else {
+  } else if (!ends_here) {  // else a stage of an embedding that is frozen
     mtrain::backward(std::move(output), dy, step.split ? &flight.weights : nullptr);
     dy = {};
   }

@@ -152,12 +152,13 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     if (resume == safe ||
         (resume == coming_steps && coming(d.before, step) == coming(d.after, step)))
       continue;
-    auto& lines = resume == impossible ? out.impossible
-                  : resume == start    ? out.start
-                  : resume != data     ? out.changes_result
-                  : !of_dataset        ? out.shared_data
-                  : spec->input_path   ? out.data_paths
-                                       : out.data;
+    const bool of_base = now.settings.peft.frozen() && d.path.starts_with("model.init_");
+    auto& lines = resume == impossible || of_base ? out.impossible
+                  : resume == start               ? out.start
+                  : resume != data                ? out.changes_result
+                  : !of_dataset                   ? out.shared_data
+                  : spec->input_path              ? out.data_paths
+                                                  : out.data;
     lines.push_back(describe(d, origins));
   }
   return out;
@@ -350,7 +351,9 @@ void check_used_model(const Recipe& recipe, const PluginHost& plugins, const Che
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, checkpoint);
   Changes changes = compare(recipe, catalog, old, origins_of(saved), before.state.step);
   for (auto* list : {&changes.impossible, &changes.changes_result})
-    std::erase_if(*list, [](const std::string& line) { return !line.starts_with("model."); });
+    std::erase_if(*list, [](const std::string& line) {
+      return !line.starts_with("model.") && !line.starts_with("peft.");
+    });
   if (!changes.impossible.empty())
     throw Error(ErrorClass::checkpoint,
                 cat(checkpoint, " has the weights of another model than these settings describe:",

@@ -42,6 +42,7 @@ SavedRun open_saved_run(const fs::path& given, std::vector<OverrideText> overrid
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   if (changed) check_used_model(run.recipe, plugins, meta, store.step_folder(step).string());
   run.recipe.name = meta.name;
+  run.recipe.settings.peft.init_from.clear();  // the checkpoint has the adapters
   run.tokenizer = meta.tokenizer;
   run.base = meta.base;
   if (meta.saved != "{}")

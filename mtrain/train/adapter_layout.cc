@@ -17,7 +17,8 @@ namespace {
 class Layers {
  public:
   Layers(const Recipe& recipe, PluginHost& plugins)
-      : session_(recipe, plugins, {.initialise = false, .planning = true}),
+      : recipe_(on_cpu(recipe)),
+        session_(recipe_, plugins, {.initialise = false, .planning = true}),
         plan_(*adapter_plan(recipe.settings)) {}
 
   struct Layer {
@@ -64,6 +65,12 @@ class Layers {
   }
 
  private:
+  /// Shapes do not depend on the device, which may be absent here.
+  static Recipe on_cpu(Recipe recipe) {
+    recipe.settings.dist.backend = "cpu";
+    return recipe;
+  }
+  const Recipe recipe_;
   Session session_;
   AdapterPlan plan_;
   std::map<std::string, Layer> layers_;

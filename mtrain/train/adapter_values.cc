@@ -15,6 +15,19 @@
 namespace mtrain {
 namespace {
 
+/// The item whose name is `name`; otherwise one whose name is the same without its first part
+/// ("model."), if neither has the other's exact name. `items.end()` if there is none.
+template <class Items, class Name>
+auto find_named(const Items& items, const std::string& name, const Name& name_of) {
+  const auto exact = std::ranges::find(items, name, name_of);
+  if (exact != items.end()) return exact;
+  const std::string_view rest = without_root(name);
+  auto is_root = [&](const std::string& other) {  // one of the two lacks the first part
+    return other == rest || without_root(other) == name;
+  };
+  return std::ranges::find_if(items, is_root, name_of);
+}
+
 /// lora_a [matrices · rank, in] and lora_b [out, rank] of a layer.
 struct LayerValues {
   std::vector<float> a, b;
@@ -91,10 +104,6 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
   return {};
 }
 
-bool is_weight(const PeftModule& m, const std::string& tensor) {
-  return m.weight == tensor || without_root(m.weight) == without_root(tensor);
-}
-
 /// Adds rows of a weight of the folder to the parameter of which they are rows.
 void add_rows(Parameter& p, size_t index, const HfPlacement& place,
               const std::vector<float>& delta) {
@@ -130,18 +139,25 @@ void put(Parameter& p, const std::vector<float>& whole) {
 std::vector<std::string> differing_modules(const PeftAdapter& adapter,
                                            const AdapterLayout& layout) {
   std::vector<std::string> out;
-  auto has = [](const auto& all, const std::string& name, auto member) {
-    return std::ranges::any_of(all, [&](const auto& one) {
-      return one.*member == name || without_root(one.*member) == without_root(name);
-    });
-  };
   for (const PeftModule& m : adapter.modules)
-    if (!has(layout.tensors, m.weight, &AdaptedTensor::name))
+    if (find_named(layout.tensors, m.weight, &AdaptedTensor::name) == layout.tensors.end())
       out.push_back(cat(m.module(), " has no adapter by peft.targets"));
   for (const AdaptedTensor& t : layout.tensors)
-    if (!has(adapter.modules, t.name, &PeftModule::weight))
+    if (find_named(adapter.modules, t.name, &PeftModule::weight) == adapter.modules.end())
       out.push_back(cat(t.name, " has an adapter by peft.targets, but not in the folder"));
   return out;
+}
+
+}  // namespace
+
+namespace {
+
+/// peft's name of what the model is for; empty if it has none.
+std::string task_of(const Recipe& recipe, PluginHost& plugins) {
+  const std::string& objective =
+      plugins.load(Model::kKind, recipe.settings.model.type).schema.objective;
+  if (objective == Dataset::kSequenceToSequence) return "SEQ_2_SEQ_LM";
+  return objective == Dataset::kMaskedToken ? "" : "CAUSAL_LM";
 }
 
 }  // namespace
@@ -164,7 +180,8 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
                   .alpha = peft.alpha,
                   .dropout = peft.dropout,
                   .rslora = peft.rslora,
-                  .base = hf_source_folder(recipe).string()};
+                  .base = hf_source_folder(recipe).string(),
+                  .task = task_of(recipe, plugins)};
   for (const AdaptedTensor& tensor : layout.tensors)
     out.modules.push_back(module_of(tensor, values, peft));
   return out;
@@ -179,11 +196,12 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   for (const auto& [layer, rows, columns, matrices] : layout.layers)
     values[layer] = {std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
                      std::vector<float>(static_cast<size_t>(rows * peft.rank))};
-  for (const PeftModule& m : adapter.modules)
-    for (const AdaptedTensor& tensor : layout.tensors)
-      if (without_root(tensor.name) == without_root(m.weight) || tensor.name == m.weight)
-        if (std::string fault = take_module(m, tensor, peft, values); !fault.empty())
-          faults.push_back(std::move(fault));
+  for (const PeftModule& m : adapter.modules) {
+    const auto tensor = find_named(layout.tensors, m.weight, &AdaptedTensor::name);
+    if (tensor == layout.tensors.end()) continue;
+    if (std::string fault = take_module(m, *tensor, peft, values); !fault.empty())
+      faults.push_back(std::move(fault));
+  }
   constexpr size_t kMost = 12;
   if (faults.size() > kMost) {
     const size_t more = faults.size() - kMost;
@@ -212,8 +230,8 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
   for (const PeftModule& m : adapter.modules) left.push_back(&m);
   std::vector<std::string> faults;
   for (const HfTensor& tensor : hf_tensors(family, model)) {
-    const auto found =
-        std::ranges::find_if(left, [&](const PeftModule* m) { return is_weight(*m, tensor.name); });
+    const auto found = find_named(
+        left, tensor.name, [](const PeftModule* m) -> const std::string& { return m->weight; });
     if (found == left.end()) continue;
     const PeftModule& m = **found;
     left.erase(found);

@@ -19,7 +19,7 @@ void add_samples(const HfDir& folder, const TensorInfo& tensor, Sha256& out) {
   std::array<std::byte, kPiece> buffer;
   for (uint64_t i = 0; i < kSamples; ++i) {
     const std::span<std::byte> part(buffer.data(), piece);
-    folder.read(tensor, (bytes - piece) / (kSamples - 1) * i, part);
+    folder.read(tensor, (bytes - piece) * i / (kSamples - 1), part);
     out.update(part);
   }
 }
@@ -45,7 +45,10 @@ std::string base_identity(const fs::path& from) {
 std::string base_identity(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   if (!s.peft.frozen()) return "";
-  return s.model.init_from.empty() ? "random" : base_identity(recipe.resolve(s.model.init_from));
+  const bool random = s.model.init_from.empty();
+  std::string out = random ? "random" : base_identity(recipe.resolve(s.model.init_from));
+  if (random || s.model.init_upcycle) out += cat(", seed ", s.rng.seed);  // of routers, too
+  return out;
 }
 
 void require_base(const Recipe& recipe, const std::string& trained_on,

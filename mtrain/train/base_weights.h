@@ -13,7 +13,8 @@ namespace mtrain {
 /// take as long as the import. Error(checkpoint) when there are none.
 MT_API std::string base_identity(const fs::path& from);
 
-/// The identity of the weights of model.init_from, "random" without it; empty for a recipe that
+/// The identity of the weights of model.init_from, "random" without it, with
+/// the seed of what is random; empty for a recipe that
 /// trains all weights.
 MT_API std::string base_identity(const Recipe& recipe);
 

@@ -12,10 +12,11 @@ namespace mtrain {
 
 /// Elements of a tensor from `begin` on, in the type of its file: fp32, bf16 or fp16; `buffer` may
 /// hold the result. Error(numeric) for a finite value that the type cannot represent.
-std::span<const std::byte> as_file_type(std::span<const float> values, int64_t begin,
-                                        const TensorSpec& to, std::vector<std::byte>& buffer);
+MT_API std::span<const std::byte> as_file_type(std::span<const float> values, int64_t begin,
+                                               const TensorSpec& to,
+                                               std::vector<std::byte>& buffer);
 
 /// All values of a tensor. REQUIRES: its type is fp32, bf16 or fp16.
-std::vector<float> file_values(const SafetensorsFile& file, const TensorInfo& tensor);
+MT_API std::vector<float> file_values(const SafetensorsFile& file, const TensorInfo& tensor);
 
 }  // namespace mtrain

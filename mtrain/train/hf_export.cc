@@ -290,8 +290,8 @@ HfExported export_hf_weights(const CheckpointStore& store, int64_t step, const H
 }
 
 std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::optional<DType> dtype,
-                                                  uint64_t shard_bytes) {
-  return std::make_unique<FolderTensors>(source, dtype, shard_bytes);
+                                                  uint64_t shard_bytes, const HfFamily* family) {
+  return std::make_unique<FolderTensors>(source, dtype, shard_bytes, family);
 }
 
 HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,

@@ -118,9 +118,11 @@ MT_API HfExported export_hf_weights(const CheckpointStore& store, int64_t step,
                                     const HfExport& options, HfFolderWriter& out);
 
 /// The tensors of a folder in this type; absent: each in its own. Refers to `source`.
+/// With a type, buffers of `family` (null: unknown) are fp32.
 MT_API std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source,
                                                          std::optional<DType> dtype,
-                                                         uint64_t shard_bytes);
+                                                         uint64_t shard_bytes,
+                                                         const HfFamily* family = nullptr);
 
 /// Writes the weights of a folder in another type or in other shards. Without a type, each tensor
 /// keeps its own; with one, buffers of `family` (null: unknown) are written as fp32.

@@ -1,6 +1,7 @@
 #include "mtrain/train/hf_run_export.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
@@ -105,6 +106,14 @@ struct RunModel {
 };
 
 }  // namespace
+
+bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
+                    const std::string& chat_template, HfFolderWriter& out) {
+  const auto tokenizer = open_tokenizer(recipe, plugins, true);
+  const int64_t all = std::numeric_limits<int64_t>::max();
+  return copy_side_files(hf_source_folder(recipe), tokenizer.get(), config, all, chat_template,
+                         out);
+}
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
                             int64_t step, const fs::path& to, const HfRunOptions& options,

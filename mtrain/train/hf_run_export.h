@@ -35,6 +35,11 @@ MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
                                    const HfRunOptions& options, const HfTeam& team = {});
 
+/// Copies the files of the run's tokenizer, generation_config.json of the folder of model.init_from
+/// and the chat template to a folder with this config.json. Returns whether there is a tokenizer.
+MT_API bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
+                           const std::string& chat_template, HfFolderWriter& out);
+
 /// Writes the checkpoint as a GGUF file, which must not exist (gguf_export.h). `type`: of matrices;
 /// absent: that of `options` or its default. Throws Error.
 MT_API HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,

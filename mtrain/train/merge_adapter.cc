@@ -16,8 +16,8 @@ namespace {
 class MergedTensors final : public HfTensorReader {
  public:
   MergedTensors(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                uint64_t shard_bytes)
-      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes)) {
+                uint64_t shard_bytes, const HfFamily* family)
+      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes, family)) {
     std::vector<std::string> faults;
     for (const PeftModule& m : adapter.modules) {
       const size_t i = place_of(m.weight);
@@ -92,8 +92,8 @@ void add_product(const PeftModule& m, std::span<float> values) {
 }
 
 HfExported write_merged(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                        uint64_t shard_bytes, HfFolderWriter& out) {
-  MergedTensors tensors(base, adapter, dtype, shard_bytes);
+                        uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out) {
+  MergedTensors tensors(base, adapter, dtype, shard_bytes, family);
   const std::vector<TensorSpec>& specs = tensors.specs();
   HfExported done{.tensors = specs.size()};
   for (const TensorSpec& spec : specs)

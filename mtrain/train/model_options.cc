@@ -35,6 +35,8 @@ std::optional<AdapterPlan> adapter_plan(const Settings& s) {
   if (!peft.frozen()) return std::nullopt;
   return AdapterPlan({.rank = peft.rank,
                       .scale = static_cast<float>(peft.scale()),
+                      // Without weights, only gradients matter: then none of them is 0.
+                      .b_std = s.model.init_from.empty() ? 0.02f : 0.0f,
                       .dropout = static_cast<float>(peft.dropout),
                       .targets = peft.targets,
                       .exclude = peft.exclude,

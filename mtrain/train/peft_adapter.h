@@ -36,6 +36,7 @@ struct PeftAdapter {
   double alpha = 0, dropout = 0;
   bool rslora = false;
   std::string base;  // base_model_name_or_path: the folder of the weights; may be empty
+  std::string task;  // task_type; empty: none
 };
 
 /// The adapters of a checkpoint under the names of the family of model.init_from. A tensor of the
@@ -69,9 +70,10 @@ MT_API bool is_peft_folder(const fs::path& folder);
 
 /// Writes the weights of `base` with the adapters added to them: w + scale · b · a is computed in
 /// float and rounded once. Other tensors keep their bytes. `dtype`: absent: each tensor's own.
+/// `family`: its buffers stay fp32; null: unknown.
 /// Error(checkpoint) that names adapters without a weight or for one of another shape.
 MT_API HfExported write_merged(const HfDir& base, const PeftAdapter& adapter,
                                std::optional<DType> dtype, uint64_t shard_bytes,
-                               HfFolderWriter& out);
+                               const HfFamily* family, HfFolderWriter& out);
 
 }  // namespace mtrain

@@ -9,13 +9,14 @@
 #include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/recipe/hf_json.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
 
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors",
                      *kRoot = "base_model.model.", *kA = ".lora_A.weight", *kB = ".lora_B.weight";
@@ -50,7 +51,7 @@ std::string config_text(const PeftAdapter& adapter) {
     return m.alpha == adapter.alpha ? Json() : Json(m.alpha);
   });
   const Json config = {{"peft_type", "LORA"},
-                       {"task_type", "CAUSAL_LM"},
+                       {"task_type", adapter.task.empty() ? Json() : Json(adapter.task)},
                        {"base_model_name_or_path", adapter.base},
                        {"r", adapter.rank},
                        {"lora_alpha", adapter.alpha},
@@ -89,22 +90,30 @@ class AdapterTensors final : public HfTensorReader {
   std::vector<std::byte> bytes_;
 };
 
-/// Keys that say how an adapter was made or trained, or where it came from.
-constexpr const char* kHarmless[] = {"auto_mapping",       "base_model_name_or_path",
-                                     "revision",           "task_type",
-                                     "inference_mode",     "init_lora_weights",
-                                     "lora_dropout",       "layers_to_transform",
-                                     "layers_pattern",     "exclude_modules",
-                                     "target_modules",     "loftq_config",
-                                     "eva_config",         "corda_config",
-                                     "megatron_config",    "megatron_core",
-                                     "qalora_group_size",  "peft_version",
-                                     "runtime_config",     "lora_ga_config",
+/// Keys that say how an adapter was trained, or where it came from.
+constexpr const char* kHarmless[] = {"auto_mapping",
+                                     "base_model_name_or_path",
+                                     "revision",
+                                     "task_type",
+                                     "inference_mode",
+                                     "lora_dropout",
+                                     "layers_to_transform",
+                                     "layers_pattern",
+                                     "exclude_modules",
+                                     "target_modules",
+                                     "megatron_config",
+                                     "megatron_core",
+                                     "qalora_group_size",
+                                     "peft_version",
+                                     "runtime_config",
                                      "ensure_weight_tying"};
 /// Keys that are read.
 constexpr const char* kRead[] = {
     "peft_type",     "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern",
     "fan_in_fan_out"};
+/// Values of init_lora_weights with which the weights of the base stay. PiSSA, OLoRA, CorDA, LoftQ
+/// and LoRA-GA change them, so that their adapters belong to other weights than the folder has.
+constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 
 bool among(const std::string& key, auto& keys) {
   return std::ranges::any_of(keys, [&](const char* other) { return key == other; });
@@ -116,28 +125,47 @@ bool is_off(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
+bool is_supported(const std::string& key, const Json& value) {
+  if (key == "init_lora_weights")
+    return value.is_boolean() ||
+           (value.is_string() && among(value.get<std::string>(), kPlainStarts));
+  if (key == "eva_config") return true;  // how the first a was chosen
+  if (key == "peft_type") return value == "LORA";
+  if (key == "use_rslora" || key == "fan_in_fan_out") return value.is_boolean() || value.is_null();
+  if (key == "rank_pattern" || key == "alpha_pattern") return value.is_object() || value.is_null();
+  return among(key, kHarmless) || among(key, kRead) || is_off(value);
+}
+
+/// A positive number, for r a whole one.
+double positive(const Json& config, const char* key, bool whole, const fs::path& file) {
+  constexpr double kMost = 1 << 20;
+  const Json value = config.contains(key) ? config.at(key) : Json();
+  const double number = value.is_number() ? value.get<double>() : 0;
+  MT_USER_CHECK(number > 0 && number <= kMost && (!whole || number == std::floor(number)),
+                ErrorClass::checkpoint,
+                cat(printable(file.string()), ": ", key, " is not a positive ",
+                    whole ? "whole number" : "number", " of at most ", kMost),
+                "get the adapter's folder again");
+  return number;
+}
+
+bool flag(const Json& config, const char* key) {
+  return config.contains(key) && config.at(key) == true;
+}
+
 Json read_config(const fs::path& folder) {
   const fs::path file = folder / kConfig;
-  const Json config = Json::parse(read_file(file), nullptr, false);
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint,
-                cat(printable(file.string()), " is not a JSON object"),
-                "get the adapter's folder again");
+  const Json config = hf::parse(read_file(file), file.string());  // limits nesting
   std::vector<std::string> refused;
-  if (config.value("peft_type", "") != "LORA")
-    refused.push_back(cat("peft_type: ", config.value("peft_type", Json()).dump()));
+  if (!config.contains("peft_type")) refused.emplace_back("peft_type is missing");
   for (const auto& [key, value] : config.items())
-    if (!among(key, kHarmless) && !among(key, kRead) && !is_off(value))
+    if (!is_supported(key, value))
       refused.push_back(cat(printable(key, 60), ": ", printable(value.dump(), 60)));
   MT_USER_CHECK(refused.empty(), ErrorClass::checkpoint,
                 cat(printable(file.string()), " has settings that are not supported:\n  ",
                     join(refused, "\n  ")),
                 "adapters of LoRA and rsLoRA are supported; merge others with peft itself "
                 "(merge_and_unload), and use the merged model");
-  for (const char* key : {"r", "lora_alpha"})
-    MT_USER_CHECK(config.contains(key) && config.at(key).is_number() && config.at(key) > 0,
-                  ErrorClass::checkpoint,
-                  cat(printable(file.string()), ": ", key, " is not a positive number"),
-                  "get the adapter's folder again");
   return config;
 }
 
@@ -145,7 +173,9 @@ Json read_config(const fs::path& folder) {
 /// path ends. To peft, keys are regular expressions; others than names are refused.
 double pattern_value(const Json& config, const char* patterns, const std::string& module,
                      double otherwise) {
-  const Json all = config.value(patterns, Json::object());
+  const Json all = config.contains(patterns) && config.at(patterns).is_object()
+                       ? config.at(patterns)
+                       : Json::object();
   for (const auto& [key, value] : all.items()) {
     MT_USER_CHECK(key.find_first_of("^$*+?()[]{}|\\") == std::string::npos && value.is_number(),
                   ErrorClass::checkpoint,
@@ -160,10 +190,11 @@ double pattern_value(const Json& config, const char* patterns, const std::string
 }
 
 std::vector<float> values_of(const SafetensorsFile& file, const TensorInfo& tensor) {
-  MT_USER_CHECK(tensor.dtype && is_floating(*tensor.dtype) && tensor.shape.rank() == 2,
+  MT_USER_CHECK(tensor.dtype && is_floating(*tensor.dtype) && *tensor.dtype != DType::f64 &&
+                    tensor.shape.rank() == 2,
                 ErrorClass::checkpoint,
                 cat(file.path().string(), ": tensor ", tensor.name, " ", tensor.file_dtype, " ",
-                    tensor.shape, " is not a matrix of floating-point numbers"),
+                    tensor.shape, " is not a matrix of fp32, bf16 or fp16"),
                 "get the adapter's folder again");
   return file_values(file, tensor);
 }
@@ -177,7 +208,7 @@ void add_module(const SafetensorsFile& file, const TensorInfo& tensor, const Jso
   const std::string module =
       path.starts_with(kRoot) ? path.substr(std::string_view(kRoot).size()) : path;
   m.weight = module + ".weight";
-  m.transposed = config.value("fan_in_fan_out", false);
+  m.transposed = flag(config, "fan_in_fan_out");
   m.a = values_of(file, tensor), m.b = values_of(file, b);
   m.rank = tensor.shape[0], m.in = tensor.shape[1], m.out = b.shape[0];
   const double r = pattern_value(config, "rank_pattern", module, static_cast<double>(out.rank));
@@ -205,9 +236,9 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   const Json config = read_config(folder);
   const SafetensorsFile file(folder / kWeights);
   PeftAdapter out{.modules = {},
-                  .rank = static_cast<int64_t>(config.at("r").get<double>()),
-                  .alpha = config.at("lora_alpha").get<double>(),
-                  .rslora = config.value("use_rslora", false)};
+                  .rank = static_cast<int64_t>(positive(config, "r", true, folder / kConfig)),
+                  .alpha = positive(config, "lora_alpha", false, folder / kConfig),
+                  .rslora = flag(config, "use_rslora")};
   if (config.contains("base_model_name_or_path") &&
       config.at("base_model_name_or_path").is_string())
     out.base = config.at("base_model_name_or_path").get<std::string>();
@@ -225,6 +256,10 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
       cat(file.path().string(), " has tensors that are not supported:\n  ", join(unknown, "\n  ")),
       "only lora_A and lora_B of linear layers are supported");
   std::ranges::sort(out.modules, {}, &PeftModule::weight);
+  const auto twice = std::ranges::adjacent_find(out.modules, {}, &PeftModule::weight);
+  MT_USER_CHECK(twice == out.modules.end(), ErrorClass::checkpoint,
+                cat(file.path().string(), " has two adapters of ", twice->module()),
+                "get the adapter's folder again");
   return out;
 }
 

@@ -26,24 +26,34 @@ int threads_per_rank(const Settings& s, int ranks_here) {
                            : std::max(1, cpu::default_threads() / ranks_here);
 }
 
-/// Patterns of peft.* that match nothing are mistakes.
+/// Patterns of peft.* that match nothing are mistakes, except the usual targets: models may lack
+/// one of them.
 void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
-  const std::vector<std::string> unmatched = plan.unmatched();
-  if (unmatched.empty()) return;
   const PeftSection& peft = recipe.settings.peft;
-  auto in = [&](const std::vector<std::string>& list) {
-    return std::ranges::find(list, unmatched.front()) != list.end();
+  auto in = [](const std::vector<std::string>& list, const std::string& pattern) {
+    return std::ranges::find(list, pattern) != list.end();
   };
-  const char* setting = in(peft.targets) ? "targets" : in(peft.exclude) ? "exclude" : "train";
   const std::set<std::string>& names = plan.candidates();
-  throw Error(ErrorClass::config,
-              cat("peft.", setting, ": '", printable(unmatched.front()), "' matches no ",
-                  in(peft.train) ? "parameter" : "weight", " of the model"),
-              in(peft.train)
-                  ? std::string("give the full name of a parameter, as in `mtrain checkpoint ls "
-                                "--tensors`, or a pattern such as '*norm*'")
-                  : cat("weights that can have adapters, which those of experts cannot: ",
-                        join(std::vector<std::string>(names.begin(), names.end()), ", ")));
+  const std::string choice = cat("weights that can have adapters, which those of experts cannot: ",
+                                 join(std::vector<std::string>(names.begin(), names.end()), ", "));
+  for (const std::string& pattern : plan.unmatched()) {
+    if (in(PeftSection{}.targets, pattern)) continue;
+    const bool further = in(peft.train, pattern);
+    throw Error(ErrorClass::config,
+                cat("peft.",
+                    in(peft.targets, pattern) ? "targets"
+                    : further                 ? "train"
+                                              : "exclude",
+                    ": '", printable(pattern), "' matches no ", further ? "parameter" : "weight",
+                    " of the model"),
+                further ? std::string("give the full name of a parameter, such as "
+                                      "layers.0.attn_norm.weight, or a pattern such as '*norm*'")
+                        : choice);
+  }
+  MT_USER_CHECK(plan.num_adapters() > 0 || !peft.train.empty(), ErrorClass::config,
+                "peft.targets and peft.exclude leave no weight with an adapter: nothing would be "
+                "trained",
+                choice);
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   if (options.initialise && !s.model.init_from.empty())
     with_path_origins(recipe.inputs,
                       [&] { import_weights(recipe.resolve(s.model.init_from), options); });
-  if (options.initialise && adapters && !s.peft.init_from.empty())
+  if (options.initialise && options.new_adapters && adapters && !s.peft.init_from.empty())
     with_path_origins(recipe.inputs, [&] {
       const fs::path folder = recipe.resolve(s.peft.init_from);
       import_adapters(read_peft_folder(folder), folder.string(), recipe, plugins, parameters);
@@ -131,7 +141,8 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   MT_USER_CHECK(
       meta_from_json(store.meta(saved.step), folder).base.empty(), ErrorClass::checkpoint,
       cat("model.init_from: ", printable(folder), " has adapters only, not the weights of a model"),
-      "merge them into their weights first: mtrain merge RUN DIR");
+      cat("merge them into their weights first: mtrain merge ", printable(from.string()),
+          " --into DIR"));
   if (whole_model || planned) {
     ParamList& all = planned ? planned->parameters : parameters;
     require_saved_rows(store, saved.step, all, *tokenizer);

@@ -25,10 +25,11 @@ class MT_API Session {
  public:
   struct Options {
     bool initialise =
-        true;            // false: no initial weights, since a checkpoint follows or it is a dry run
-    int ranks_here = 1;  // ranks in this process, which share its CPU cores
-    int local_rank = 0;  // among the ranks on this machine; selects the device
-    bool own_device = false;  // error if ranks of this machine would have to share a device
+        true;  // false: no initial weights, since a checkpoint follows or it is a dry run
+    bool new_adapters = true;  // false: a checkpoint provides the adapters of peft.init_from
+    int ranks_here = 1;        // ranks in this process, which share its CPU cores
+    int local_rank = 0;        // among the ranks on this machine; selects the device
+    bool own_device = false;   // error if ranks of this machine would have to share a device
     bool planning =
         false;  // dry run: kernels do nothing, memory is address space only (planning.h)
     bool defer_memory = false;  // ParamBuckets will allocate the parameters. Ignored if the initial

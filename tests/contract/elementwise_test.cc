@@ -1,4 +1,4 @@
-// add, mul, scale, silu_mul, gelu, embedding, spread_rows and dropout.
+// add, mul, scale, silu_mul, gelu, embedding, spread_linear and dropout.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -257,37 +257,48 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
     }
 }
 
-TEST_CASE("spread_rows: rows of the table in blocks of columns, zeros elsewhere") {
-  Figures figures("spread_rows");
-  for (int64_t rows : {1, 5, 130})
-    for (auto [blocks, cols] : {std::array<int64_t, 2>{1, 4}, {2, 3}, {3, 16}}) {
-      // Block m of row n is the row itself for one m, absent for rows that 7 divides.
+TEST_CASE("spread_linear: a product with rows of a table in blocks of columns") {
+  Figures figures("spread_linear");
+  for (int64_t tokens : {1, 33})
+    for (auto [rows, blocks, cols] : {std::array<int64_t, 3>{5, 1, 4}, {33, 2, 3}, {130, 3, 16}}) {
+      // Row n is in block n % blocks; rows that leave 6 divided by 7 are in none.
       std::vector<int32_t> ids;
       for (int64_t n = 0; n < rows; ++n)
         for (int64_t m = 0; m < blocks; ++m)
           ids.push_back(n % blocks == m && n % 7 != 6 ? static_cast<int32_t>(n) : -1);
-      Case c{.name = cat("spread_rows ", rows, " x ", blocks, " x ", cols),
-             .out = {rows, blocks * cols}};
-      c.inputs = {{"table", {rows, cols}, random_values(rows * cols, "table"), true}};
+      const int64_t width = blocks * cols;
+      Case c{.name = cat("spread_linear ", tokens, " x ", rows, " x ", blocks, " x ", cols),
+             .out = {tokens, rows}};
+      c.inputs = {{"x", {tokens, width}, random_values(tokens * width, "x")},
+                  {"table", {rows, cols}, random_values(rows * cols, "table"), true},
+                  {"residual", {tokens, rows}, random_values(tokens * rows, "residual")}};
       c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
-        return spread_rows(t[0], make_ids(ctx, ids));
+        return spread_linear(t[0], t[1], make_ids(ctx, ids), t[2]);
       };
-      c.forward = [=, cols = cols](const std::vector<Values>& v) {
-        Values y(ids.size() * static_cast<size_t>(cols), 0);
-        for (size_t i = 0; i < ids.size(); ++i)
-          for (int64_t c = 0; ids[i] >= 0 && c < cols; ++c)
-            y[i * static_cast<size_t>(cols) + static_cast<size_t>(c)] =
-                v[0][static_cast<size_t>(ids[i] * cols + c)];
+      // Calls use(token, row, element of x, element of the table) for each product.
+      auto each = [=, rows = rows, blocks = blocks, cols = cols](auto&& use) {
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t n = 0; n < rows; ++n)
+            for (int64_t m = 0; m < blocks; ++m)
+              for (int64_t j = 0; ids[static_cast<size_t>(n * blocks + m)] >= 0 && j < cols; ++j)
+                use(static_cast<size_t>(t * rows + n),
+                    static_cast<size_t>(t * width + m * cols + j),
+                    static_cast<size_t>(n * cols + j));
+      };
+      c.forward = [=](const std::vector<Values>& v) {
+        Values y = v[2];
+        each([&](size_t at, size_t x, size_t w) { y[at] += v[0][x] * v[1][w]; });
         return y;
       };
-      c.backward = [=, cols = cols](const std::vector<Values>& v, const Values& dy) {
-        Values d(v[0].size(), 0);
-        for (size_t i = 0; i < ids.size(); ++i)
-          for (int64_t c = 0; ids[i] >= 0 && c < cols; ++c)
-            d[static_cast<size_t>(ids[i] * cols + c)] +=
-                dy[i * static_cast<size_t>(cols) + static_cast<size_t>(c)];
-        return std::vector<Values>{d};
+      c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+        std::vector<Values> d = {Values(v[0].size(), 0), Values(v[1].size(), 0), dy};
+        each([&](size_t at, size_t x, size_t w) {
+          d[0][x] += dy[at] * v[1][w];
+          d[1][w] += dy[at] * v[0][x];
+        });
+        return d;
       };
+      c.bound.sums = 64;
       check(c, figures);
     }
 }

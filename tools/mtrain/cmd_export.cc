@@ -66,17 +66,6 @@ void say_done(const Cli& cli, const ExportOptions& options, const HfExported& do
             << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
 }
 
-/// The run's own chat template. A file that is gone is a warning: the weights do not need it.
-std::string chat_template_text(const Recipe& recipe) {
-  try {
-    const auto own = template_of_run(recipe);
-    return own ? own->source : "";
-  } catch (const Error& error) {
-    log_warn("the folder gets no chat template: ", error.message());
-    return "";
-  }
-}
-
 /// A run of adapters becomes a folder of peft.
 void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun& run,
                     PluginHost& plugins) {

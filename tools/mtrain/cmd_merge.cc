@@ -2,8 +2,10 @@
 // trained on.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
@@ -14,6 +16,7 @@
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
+#include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/peft_adapter.h"
 
 namespace mtrain {
@@ -26,8 +29,24 @@ struct MergeOptions {
 struct Source {
   PeftAdapter adapter;
   fs::path base;
-  std::string what;  // "step 20"
+  std::string what;                   // "step 20"
+  std::optional<Recipe> recipe = {};  // of a run
 };
+
+/// The folder of model.init_from, without changes by the recipe.
+void require_plain_base(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  const char* setting = s.model.init_upcycle           ? "model.init_upcycle"
+                        : s.model.resizes_vocabulary() ? "model.init_vocab"
+                                                       : nullptr;
+  MT_USER_CHECK(
+      !setting, ErrorClass::config,
+      cat(setting,
+          ": the run changed the folder of model.init_from, so its adapters do "
+          "not belong to that folder's weights"),
+      "apply the change first: mtrain import DIR RUN with this setting, mtrain export RUN "
+      "NEW, and train the adapters from NEW");
+}
 
 /// The adapters of a run, with the folder that model.init_from names.
 Source of_run(const MergeOptions& options, PluginHost& plugins) {
@@ -41,9 +60,10 @@ Source of_run(const MergeOptions& options, PluginHost& plugins) {
       run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
       cat(printable(options.from), " has no adapters: its run trained all weights"),
       cat("write its weights as a folder: mtrain export ", options.from, " ", options.into));
+  require_plain_base(run.recipe);
   require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(options.from)));
   return {adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step),
-          hf_source_folder(run.recipe), cat("step ", run.step)};
+          hf_source_folder(run.recipe), cat("step ", run.step), run.recipe};
 }
 
 Source of_folder(const MergeOptions& options) {
@@ -71,9 +91,18 @@ void merge(const Cli& cli, const MergeOptions& options) {
   const std::optional<DType> dtype =
       options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
   HfFolderWriter out(options.into);
-  for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
+  if (source.recipe)
+    copy_run_files(*source.recipe, plugins, config, chat_template_text(*source.recipe), out);
+  else
+    for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
+  const HfFamilies families = HfFamilies::read(plugins.folders());
+  const auto parsed = nlohmann::json::parse(config, nullptr, false);
+  const HfFamily* family =
+      parsed.is_object() && parsed.contains("model_type") && parsed.at("model_type").is_string()
+          ? families.find(parsed.at("model_type").get<std::string>(), "")
+          : nullptr;
   const HfExported done =
-      write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), out);
+      write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out);
   const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
   out.text("config.json", dtype || quantized
                               ? hf_config_with_dtype(config, (base.path() / "config.json").string(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/chat_tokens.h"
@@ -16,6 +17,16 @@ std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe) {
   if (!records.chat_template.empty()) return chat::ready_made(records.chat_template);
   if (records.template_path.empty()) return std::nullopt;
   return chat::read_template(recipe.resolve(records.template_path), records.template_name);
+}
+
+std::string chat_template_text(const Recipe& recipe) {
+  try {
+    const auto own = template_of_run(recipe);
+    return own ? own->source : "";
+  } catch (const Error& error) {
+    log_warn("the folder gets no chat template: ", error.message());
+    return "";
+  }
 }
 
 namespace {

@@ -18,6 +18,9 @@ namespace mtrain {
 /// The chat template that a fine-tuning run sets, by name or as a file; nothing where it uses the
 /// tokenizer's or none.
 std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe);
+/// Its text, for an export; empty: none. A file that is gone is a warning: the weights do not need
+/// it.
+std::string chat_template_text(const Recipe& recipe);
 
 class Conversation {
  public:

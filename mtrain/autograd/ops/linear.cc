@@ -44,8 +44,10 @@ struct Linear {
 
 struct QuantizedLinear {
   const QuantizedProducts* how = nullptr;
-  QuantizedProducts::Operand x, w;
+  QuantizedProducts::Operand x, w;  // x: only for the gradient of w
   int64_t first_token = 0;
+  Shape x_shape = {};
+  DType dtype = DType::f32;  // of x
 
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
@@ -54,13 +56,15 @@ struct QuantizedLinear {
     first_token = ctx.first_token;
     Tensor y = ctx.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
     how->forward(ctx, x, w, b, residual, y);
+    x_shape = x_in.shape(), dtype = x_in.dtype();
+    if (!w_in.node()) x = {};
     return y;
   }
 
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<4>& g) {
     QuantizedProducts::Operand top = how->prepare(ctx, dy, QuantOperand::gradient);
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(ctx, x.x.shape(), x.x.dtype());
+      auto [dx, accumulate] = g[0].slot(ctx, x_shape, dtype);
       how->input_gradient(ctx, top, w, dx, accumulate, first_token);
     }
     if (g[1].wanted())
