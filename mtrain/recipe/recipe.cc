@@ -257,9 +257,11 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   if (!recipe.config.root().is_map()) return recipe;
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   if (has_home_paths(recipe)) return recipe;  // before files are read
-  apply_weight_settings(request, catalog, plugins, recipe, [&](const ConfigRequest& with_weights) {
-    load_config(with_weights, catalog, plugins, recipe);
-  });
+  if (wanted.weights)
+    apply_weight_settings(request, catalog, plugins, recipe,
+                          [&](const ConfigRequest& with_weights) {
+                            load_config(with_weights, catalog, plugins, recipe);
+                          });
   read_settings(recipe.config, recipe.settings);
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
   check_length(recipe);
@@ -295,6 +297,7 @@ Recipe recipe_from_text(const std::string& text, const std::string& source_name,
                         const PluginHost& plugins) {
   return load_recipe({.recipe = source_name,
                       .text = text,
+                      .weights = false,
                       .directory = directory,
                       .overrides = numbered(overrides),
                       .cluster = {}},

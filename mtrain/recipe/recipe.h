@@ -19,6 +19,7 @@ namespace mtrain {
 struct RecipeRequest {
   std::string recipe;               // a file, a name in the search path, or "-" for standard input
   std::optional<std::string> text;  // the text of the recipe; `recipe` is then its name
+  bool weights = true;    // false: `text` has the settings of model.init_from, which is not read
   bool resolved = false;  // `text` was saved by a run: choosing another component removes the
                           // settings of the saved one
   fs::path directory;     // with `text`: the folder to which its relative paths are relative

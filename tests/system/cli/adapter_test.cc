@@ -53,7 +53,7 @@ void write_records(const Scratch& scratch, const nlohmann::json& records) {
 /// AdamW as in golden_common.py, on all records in each step.
 void write_recipe(const Scratch& scratch) {
   scratch.write("r.yaml",
-                "model: {init_from: there, seq_length: 32}\n"
+                "model: {type: llama, init_from: there, seq_length: 32}\n"
                 "tokenizer: {type: hf, path: there}\n"
                 "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
                 "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
@@ -209,10 +209,11 @@ TEST_CASE("merged weights compute what weights and adapters compute") {
     const Scratch scratch("mtrain-adapters-merge");
     write_case(scratch, "all");
     if (set == "gpt2_tiny") fs::remove_all(scratch / "there"), copy_base(scratch, set, 190);
-    done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2");
+    done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2 model.type=" +
+                      set.substr(0, set.find('_')));
     done(scratch, "-q merge run --into merged");
     const std::string eval =
-        " -q --batches 1 --json dataset=sft dataset.path=x.jsonl "
+        " -q --batches all --json dataset=sft dataset.path=x.jsonl "
         "dataset.split='0,1' mixed_precision.dtype=fp32";
     auto loss = [&](const std::string& from) {
       return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
@@ -246,7 +247,8 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses(run + "'peft.targets=[attn.query]'", "peft.targets: 'attn.query' matches no weight");
   refuses(run + "'peft.targets=[attn.query]'", "attn.qkv.q");
   refuses(run + "'peft.train=[no.such]'", "peft.train: 'no.such' matches no parameter");
-  refuses(run + "peft.init_from=start", "mlp.up has an adapter by peft.targets");
+  refuses(run + "'peft.targets=[mlp.up]' peft.init_from=start",
+          "mlp.up_proj.weight has an adapter by peft.targets");
   refuses(run + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
   refuses(run + set + "peft.init_from=start peft.alpha=9", "is multiplied by 2, and peft.alpha");
