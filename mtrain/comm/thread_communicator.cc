@@ -1,6 +1,7 @@
 #include "mtrain/comm/thread_communicator.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "mtrain/base/doorbell.h"
 #include "mtrain/base/text.h"
@@ -106,9 +107,13 @@ class ThreadWork final : public Pending::Work {
   }
 
   void require_all_present() {
+    // Who has left is read first: a rank may take part in this call and end right after it.
+    std::vector<int> left;
+    for (int rank : group_->world_ranks)
+      if (state().ranks[static_cast<size_t>(rank)].left.load()) left.push_back(rank);
     for (int rank : group_->missing(call_, member_, *shared_)) {
+      if (std::find(left.begin(), left.end(), rank) == left.end()) continue;
       auto& other = state().ranks[static_cast<size_t>(rank)];
-      if (!other.left.load()) continue;
       fail(cat("rank ", rank, " has ended and will not reach ", place(), "; its last call was ",
                brief(other.activity.status().last)));
     }
