@@ -99,6 +99,15 @@ GEMMA2 = {
     "windows of all blocks": dict(layer_types=["sliding_attention"] * 3),
     "no windows, yarn": dict(layer_types=["full_attention"] * 3, **YARN),
 }
+GRANITE_EXPERTS = {
+    "plain": dict(rms_norm_eps=1e-5, attention_multiplier=0.4),
+    "all factors, two experts, tied, one kv head": dict(
+        embedding_multiplier=2.5, residual_multiplier=0.4, logits_scaling=3.0, attention_multiplier=0.25, num_experts_per_tok=2,
+        tie_word_embeddings=True, **ONE_KV),
+    "biases, all experts, all kv heads, yarn": dict(
+        attention_bias=True, logits_scaling=0.7, attention_multiplier=0.5, num_experts_per_tok=6, **ALL_KV, **YARN),
+    "wide heads": dict(attention_multiplier=0.3, **WIDE),
+}
 
 
 def rope_by_kind(full, theta):
@@ -304,6 +313,13 @@ FAMILIES = {
             "three of five experts, wide heads, one kv head": dict(num_experts_per_tok=3, **WIDE, **ONE_KV),
             "all experts, window, all kv heads": dict(num_experts_per_tok=5, sliding_window=7, **ALL_KV),
             "tied, yarn": dict(tie_word_embeddings=True, **YARN, **WIDE),
+        }),
+    "granitemoe": Family("GraniteMoeConfig", "GraniteMoeForCausalLM", dict(
+        num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), GRANITE_EXPERTS),
+    "granitemoeshared": Family("GraniteMoeSharedConfig", "GraniteMoeSharedForCausalLM", dict(
+        num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0, shared_intermediate_size=28), {
+            **GRANITE_EXPERTS,
+            "no shared expert": dict(shared_intermediate_size=0, attention_multiplier=0.3),
         }),
     "qwen3_moe": Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", dict(
         num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, router_aux_loss_coef=0.0), {
