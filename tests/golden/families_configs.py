@@ -35,7 +35,7 @@ class Family:
     sizes: dict = field(default_factory=lambda: DECODER)
     task: str = "next"  # "masked": some tokens are targets, and no attention is causal; "pairs": of an encoder and a decoder
     no_decay: str = r"_norm\.weight$"  # parameters of two dimensions without weight decay: weights of norms, biases
-    std: float = 0.25  # of matrices
+    std: float = 0.25  # of matrices; smaller where many blocks make softmax so sharp that fp32 is off by more
     bounds: dict = field(default_factory=dict)  # where the common ones of families_compare.py do not hold; say why
 
 
@@ -107,6 +107,16 @@ GRANITE_EXPERTS = {
     "biases, all experts, all kv heads, yarn": dict(
         attention_bias=True, logits_scaling=0.7, attention_multiplier=0.5, num_experts_per_tok=6, **ALL_KV, **YARN),
     "wide heads": dict(attention_multiplier=0.3, **WIDE),
+}
+GPTJ_SIZES = dict(
+    vocab_size=VOCAB, n_embd=48, n_layer=3, n_head=8, n_positions=64, rotary_dim=4, bos_token_id=0, eos_token_id=0,
+    initializer_range=0.08,
+)
+GPTJ = {
+    "plain": dict(layer_norm_epsilon=1e-3),
+    "narrow MLP, exact gelu, tied": dict(n_inner=20, activation_function="gelu", tie_word_embeddings=True),
+    "all of a head is rotated, relu": dict(rotary_dim=6, activation_function="relu"),
+    "four heads": dict(n_head=4, n_embd=40, rotary_dim=2),
 }
 
 
@@ -268,6 +278,36 @@ FAMILIES = {
         "no windows, positions of all blocks, yarn": dict(sliding_window=None, layer_types=["full_attention"] * 5, **YARN),
         "no windows and no positions": dict(layer_types=["full_attention"] * 5),
     }, bounds=LATER),
+    "hyperclovax": Family("HyperCLOVAXConfig", "HyperCLOVAXForCausalLM", {}, {
+        "plain": dict(rms_norm_eps=1e-5),
+        "all factors, tied, one kv head": dict(
+            embedding_multiplier=2.5, residual_multiplier=0.4, logits_scaling=0.3, attention_multiplier=0.25,
+            tie_word_embeddings=True, **ONE_KV),
+        "one norm each, biases, wide heads, yarn": dict(
+            use_post_norm=False, attention_bias=True, mlp_bias=True, logits_scaling=1.7, **WIDE, **YARN),
+        "all kv heads, linear": dict(residual_multiplier=0.7, **ALL_KV, **LINEAR),
+    }),
+    "cwm": Family("CwmConfig", "CwmForCausalLM", dict(num_hidden_layers=5, sliding_window=7, head_dim=10), {
+        "plain": dict(rms_norm_eps=1e-6, **LLAMA3),
+        "windows of all blocks, tied, one kv head": dict(
+            layer_types=["sliding_attention"] * 5, tie_word_embeddings=True, **ONE_KV, **rope(theta=5000.0)),
+        "no windows, all kv heads, yarn": dict(layer_types=["full_attention"] * 5, **ALL_KV, **YARN),
+        "without rotary settings": dict(
+            max_position_embeddings=9000, layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3),
+    }, bounds=LATER, std=0.15),
+    "gptj": Family("GPTJConfig", "GPTJForCausalLM", {}, GPTJ, sizes=GPTJ_SIZES),
+    "codegen": Family("CodeGenConfig", "CodeGenForCausalLM", {}, GPTJ, sizes=GPTJ_SIZES),
+    "falcon": Family("FalconConfig", "FalconForCausalLM", {}, {
+        "7B": dict(layer_norm_epsilon=1e-3),
+        "40B": dict(new_decoder_architecture=True, num_kv_heads=2, ffn_hidden_size=44),
+        "11B, untied": dict(
+            new_decoder_architecture=True, num_ln_in_parallel_attn=1, num_kv_heads=4, tie_word_embeddings=False,
+            **rope(theta=500.0)),
+        "40B with one kv head, tanh, linear": dict(
+            new_decoder_architecture=True, num_kv_heads=1, activation="gelu_pytorch_tanh", **LINEAR),
+        "no multi-query, yarn": dict(multi_query=False, num_kv_heads=4, **YARN),
+        "7B with a number of kv heads": dict(num_kv_heads=4, activation="relu"),
+    }, sizes=without(DECODER, "num_key_value_heads", "intermediate_size")),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
         "plain": dict(layer_norm_eps=1e-3),
         "one after the other, all of a head is rotated": dict(
@@ -388,6 +428,84 @@ FAMILIES = {
                 layer_types=["sliding_attention"] * 2, num_experts_per_tok=2, tie_word_embeddings=True, **rope()),
         # With yarn, fp32 of transformers is 5e-5 from float64 after five steps, and mtrain 3e-6.
         }, no_decay=r"_norm\.weight$|_bias$", bounds=dict(LATER, steps=1e-4)),
+    "ernie4_5_moe": Family("Ernie4_5_MoeConfig", "Ernie4_5_MoeForCausalLM", dict(
+        moe_num_experts=8, moe_k=3, moe_intermediate_size=20, router_aux_loss_coef=0.0, num_hidden_layers=3), {
+            "plain": dict(rms_norm_eps=1e-6),
+            "one shared expert, two dense blocks, untied, one kv head, wide heads": dict(
+                moe_num_shared_experts=1, moe_layer_start_index=2, tie_word_embeddings=False, **WIDE, **ONE_KV),
+            "no shared expert, experts in all blocks, all kv heads, linear": dict(
+                moe_num_shared_experts=0, moe_layer_start_index=0, **ALL_KV, **LINEAR),
+            "one expert": dict(moe_k=1),
+        }, sizes=NO_DROPOUT),
+    "solar_open": Family("SolarOpenConfig", "SolarOpenForCausalLM", {
+        k: v for k, v in ONE_TOKEN.items() if k != "first_k_dense_replace"}, {
+            "plain": dict(rms_norm_eps=1e-6, head_dim=10),
+            "biases, groups, one kv head": dict(
+                attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=6, **ONE_KV),
+            "raw weights, two shared experts, tied, yarn": dict(
+                norm_topk_prob=False, n_shared_experts=2, tie_word_embeddings=True, head_dim=8, **ALL_KV, **YARN),
+            "one expert": dict(num_experts_per_tok=1, head_dim=8, **rope(theta=5000.0)),
+        }, sizes=without(DECODER, "intermediate_size"), bounds=LATER),
+    "flex_olmo": Family("FlexOlmoConfig", "FlexOlmoForCausalLM", dict(
+        num_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
+            "raw weights": dict(rms_norm_eps=1e-5),
+            "normalized, biases, tied, one kv head": dict(
+                norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True, **ONE_KV),
+            # Not one expert: the norm after it takes its weight away, so the router has no gradient.
+            "two experts, all kv heads, yarn": dict(num_experts_per_tok=2, **ALL_KV, **YARN),
+        }),
+    "glm4_moe_lite": Family("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM", dict(
+        {k: v for k, v in ONE_TOKEN.items() if k != "first_k_dense_replace"}, num_hidden_layers=3, **LATENT), {
+            "plain": dict(rms_norm_eps=1e-6),
+            "no latent of queries, biases, raw weights, two dense blocks": dict(
+                q_lora_rank=None, attention_bias=True, norm_topk_prob=False, mlp_layer_types=["dense", "dense", "sparse"]),
+            "halves are rotated, groups, experts in all blocks, tied": dict(
+                rope_interleave=False, n_group=4, topk_group=2, mlp_layer_types=["sparse"] * 3, tie_word_embeddings=True),
+            "yarn with its softmax factor, two shared experts": dict(**YARN_FULL, n_shared_experts=2, routed_scaling_factor=0.6),
+        }),
+    "exaone_moe": Family("ExaoneMoeConfig", "ExaoneMoeForCausalLM", dict(
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, num_hidden_layers=5, sliding_window=7), {
+            "plain": dict(rms_norm_eps=1e-6),
+            "raw weights, two shared experts, two dense blocks, groups, tied, wide heads, one kv head": dict(
+                norm_topk_prob=False, num_shared_experts=2, first_k_dense_replace=2, n_group=4, topk_group=2,
+                tie_word_embeddings=True, **WIDE, **ONE_KV),
+            "other blocks, one expert, all kv heads": dict(
+                layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3, num_experts_per_tok=1, **ALL_KV),
+            "no windows, experts in all blocks, yarn": dict(
+                sliding_window=None, layer_types=["full_attention"] * 5, mlp_layer_types=["sparse"] * 5, **YARN),
+        }, bounds=LATER),
+    "hy_v3": Family("HYV3Config", "HYV3ForCausalLM", dict(
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, num_hidden_layers=3), {
+            "plain": dict(rms_norm_eps=1e-6, head_dim=10),
+            "two shared experts, two dense blocks, biases, tied, one kv head": dict(
+                num_shared_experts=2, mlp_layer_types=["dense", "dense", "sparse"], attention_bias=True, tie_word_embeddings=True,
+                head_dim=8, **ONE_KV),
+            "one expert, experts in all blocks, all kv heads, yarn": dict(
+                num_experts_per_tok=1, mlp_layer_types=["sparse"] * 3, router_scaling_factor=0.7, head_dim=6, **ALL_KV, **YARN),
+        }),
+    "mellum": Family("MellumConfig", "MellumForCausalLM", dict(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, router_aux_loss_coef=0.0, num_hidden_layers=3,
+        sliding_window=7, head_dim=10), {
+            "no windows": dict(rms_norm_eps=1e-5),
+            "raw weights, windows of some blocks, biases, one kv head": dict(
+                norm_topk_prob=False, attention_bias=True, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                **ONE_KV),
+            "windows of all blocks, two dense blocks, tied": dict(
+                layer_types=["sliding_attention"] * 3, mlp_layer_types=["dense", "dense", "sparse"], tie_word_embeddings=True,
+                **rope_by_kind(rope(theta=700.0), 300.0)),
+            "an interval of two, all kv heads, yarn": dict(
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"], **ALL_KV, **rope_by_kind(YARN, 300.0)),
+        }, bounds=LATER),
+    "afmoe": Family("AfmoeConfig", "AfmoeForCausalLM", dict(
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, num_hidden_layers=5, sliding_window=7), {
+            "plain": dict(rms_norm_eps=1e-6, head_dim=10),
+            "factor of embeddings, one shared expert, two dense blocks, tied, one kv head": dict(
+                mup_enabled=True, num_shared_experts=1, num_dense_layers=2, tie_word_embeddings=True, head_dim=8, **ONE_KV),
+            "an interval of two, experts in all blocks, one expert, all kv heads": dict(
+                global_attn_every_n_layers=2, num_dense_layers=0, num_experts_per_tok=1, route_scale=1.7, head_dim=6, **ALL_KV),
+            "other blocks, yarn": dict(
+                layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3, head_dim=8, **YARN),
+        }, bounds=LATER, std=0.2),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
             "plain": {},
