@@ -1,6 +1,7 @@
 // Reads a family's file. Every fault has its line; the messages name the word that is wrong and
 // what is allowed.
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "mtrain/base/text.h"
@@ -144,9 +145,26 @@ class FamilyReader : FamilyWords {
     if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
     const std::string& text = node.as_text();
     if (!node.is(NodeKind::string) || node.quoted() || !text.starts_with('=')) return {node, ""};
+    return other_key(text.substr(1));
+  }
+  /// KEY, KEY/KEY, N*KEY or KEY-N.
+  static HfValue other_key(std::string text) {
+    HfValue out{Node(), ""};
+    const auto number = [](const std::string& digits) {
+      return std::strtoll(digits.c_str(), nullptr, 10);
+    };
+    if (const size_t at = text.find('*'); at != std::string::npos) {
+      out.factor = number(text.substr(0, at));
+      text.erase(0, at + 1);
+    }
+    if (const size_t at = text.find('-'); at != std::string::npos) {
+      out.plus = -number(text.substr(at + 1));
+      text.erase(at);
+    }
     const size_t slash = text.find('/');
-    if (slash == std::string::npos) return {Node(), text.substr(1)};
-    return {Node(), text.substr(1, slash - 1), text.substr(slash + 1)};
+    out.key = text.substr(0, slash);
+    if (slash != std::string::npos) out.over = text.substr(slash + 1);
+    return out;
   }
 
   void read_key(const Node::Entry& entry) {
@@ -216,6 +234,8 @@ class FamilyReader : FamilyWords {
       key.omitted = value_of(value);
     else if (word == "if_null")
       key.null = value_of(value);
+    else if (word == "or" && rule == "only")
+      key.accepted_too = value_of(value);
     else if (word == "because" && rule == "only")
       key.reason = text(value);
     else if (word == "training" && rule == "setting")
@@ -242,8 +262,14 @@ class FamilyReader : FamilyWords {
       key.plus = value.as_int();
     else if (word == "as" && rule == "setting")
       read_form(key, value);
+    else if (word == "times" && rule == "setting")
+      key.times = expression(value);
+    else if (word == "with")
+      key.with = condition(value);
     else if (word == "whole" && rule == "setting")
       key.whole = flag(value);
+    else if (word == "leading" && rule == "setting" && value.size() == 2)
+      key.leading = texts(value);
     else if (word == "closed" && rule == "setting")
       key.closed = flag(value);
     else if (word == "each_block" && rule == "setting")
@@ -323,8 +349,9 @@ class FamilyReader : FamilyWords {
     if (entry.value.is_scalar()) {
       rule.parameters = {text(entry.value)};
     } else {
-      allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
-                          "rows", "when", "blocks", "buffer", "vector"});
+      allow(entry.value,
+            {"parameter", "parameters", "part", "transpose", "interleave", "stacked", "rows",
+             "when", "blocks", "buffer", "vector", "matrix", "groups", "flat"});
       for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
     }
     check_tensor(rule);
@@ -340,7 +367,9 @@ class FamilyReader : FamilyWords {
     if (word == "transpose") rule.transpose = flag(value);
     if (word == "interleave") rule.interleave = flag(value);
     if (word == "stacked") rule.stacked = flag(value);
+    if (word == "flat") rule.flat = flag(value);
     if (word == "vector") rule.vector = flag(value);
+    if (word == "matrix") rule.matrix = flag(value);
     if (word == "buffer") rule.buffer = flag(value);
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {
@@ -352,16 +381,24 @@ class FamilyReader : FamilyWords {
       rule.not_in_blocks = name.starts_with("not ");
       rule.blocks = rule.not_in_blocks ? name.substr(4) : name;
     }
+    if (word == "groups") {
+      if (value.is(NodeKind::integer) && value.as_int() > 0)
+        rule.groups = value.as_int();
+      else
+        fault(value.loc(), "wanted the number of groups of heads, groups: 4");
+    }
     if (word != "part") return;
     const std::string part = text(value);
-    rule.part = part == "queries"                 ? Part::queries
-                : part == "keys"                  ? Part::keys
-                : part == "values"                ? Part::values
-                : part == "queries, keys, values" ? Part::all
-                                                  : Part::whole;
+    rule.keys_last = part == "queries, values, keys";
+    rule.part = part == "queries"                                   ? Part::queries
+                : part == "keys"                                    ? Part::keys
+                : part == "values"                                  ? Part::values
+                : part == "queries, keys, values" || rule.keys_last ? Part::all
+                                                                    : Part::whole;
     if (rule.part == Part::whole)
       fault(value.loc(), cat("there is no part '", printable(part, 60), "'"),
-            "queries, keys, values, or \"queries, keys, values\" for all of them in one tensor");
+            "queries, keys, values, or \"queries, keys, values\" or \"queries, values, keys\" for "
+            "all of them in one tensor");
   }
 
   static std::set<std::string> letters(const std::string& pattern) {
@@ -388,6 +425,8 @@ class FamilyReader : FamilyWords {
       fault(rule.where, cat(rule.tensor, " has two numbers that ", rule.parameters[0], " lacks"));
     if (rule.interleave && rule.parameters.size() < 2)
       fault(rule.where, cat(rule.tensor, ": interleave needs several parameters"));
+    if (rule.groups > 1 && rule.part != HfTensorRule::Part::all)
+      fault(rule.where, cat(rule.tensor, ": groups are of a tensor with all parts"));
     if (rule.part != HfTensorRule::Part::whole &&
         (rule.parameters.size() != 1 || own > 0 || rule.stacked))
       fault(rule.where, cat(rule.tensor, ": a part is of one parameter"));
@@ -411,12 +450,12 @@ class FamilyReader : FamilyWords {
   void check_references() {
     auto is_key = [&](const std::string& name) { return name.empty() || family_.key(name); };
     for (const HfKey& key : family_.keys) {
-      for (const auto* value : {&key.omitted, &key.null})
+      for (const auto* value : {&key.omitted, &key.null, &key.accepted_too})
         for (const std::string& name : {*value ? (*value)->key : "", *value ? (*value)->over : ""})
           if (!is_key(name))
             fault(key.where, cat(key.name, " has the value of ", name, ", which is no key"));
-      for (const std::string& name :
-           {key.zero_key, key.same_as, key.enabled_by, key.from_block, key.positions_without})
+      for (const std::string& name : {key.zero_key, key.same_as, key.enabled_by, key.from_block,
+                                      key.positions_without, key.with ? key.with->first : ""})
         if (!is_key(name))
           fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
       for (const std::string& other : key.also)

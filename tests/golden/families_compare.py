@@ -247,7 +247,7 @@ def short_config(model, folder):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         given = json.load(file)
     defaults = type(model.config)().to_dict()
-    needed = ("model_type", "architectures", "vocab_size", "max_position_embeddings", "n_positions")
+    needed = ("model_type", "architectures", "vocab_size", "max_position_embeddings", "n_positions", "max_seq_len")
     absent = object()
     short = {k: v for k, v in given.items() if k in needed or defaults.get(k, absent) != v}
     with open(os.path.join(folder, "config.short.json"), "w", encoding="utf-8") as file:

@@ -99,6 +99,7 @@ GEMMA2 = {
     "windows of all blocks": dict(layer_types=["sliding_attention"] * 3),
     "no windows, yarn": dict(layer_types=["full_attention"] * 3, **YARN),
 }
+DBRX = dict(ffn_hidden_size=20, moe_num_experts=6, moe_top_k=3, moe_loss_weight=0.0)
 GRANITE_EXPERTS = {
     "plain": dict(rms_norm_eps=1e-5, attention_multiplier=0.4),
     "all factors, two experts, tied, one kv head": dict(
@@ -435,8 +436,15 @@ FAMILIES = {
                 moe_num_shared_experts=1, moe_layer_start_index=2, tie_word_embeddings=False, **WIDE, **ONE_KV),
             "no shared expert, experts in all blocks, all kv heads, linear": dict(
                 moe_num_shared_experts=0, moe_layer_start_index=0, **ALL_KV, **LINEAR),
-            "one expert": dict(moe_k=1),
+            "two experts": dict(moe_k=2),
         }, sizes=NO_DROPOUT),
+    "dbrx": Family("DbrxConfig", "DbrxForCausalLM", dict(resid_pdrop=0.0, emb_pdrop=0.0), {
+        "limits": dict(attn_config=dict(clip_qkv=0.7, kv_n_heads=2), ffn_config=dict(DBRX)),
+        "one kv head, two experts, another base": dict(
+            attn_config=dict(kv_n_heads=1), ffn_config=dict(DBRX, moe_top_k=2), **rope(theta=500.0)),
+        "all kv heads, all experts, yarn": dict(
+            attn_config=dict(clip_qkv=2.0, kv_n_heads=4), ffn_config=dict(DBRX, moe_top_k=6), **YARN),
+    }, sizes=dict(vocab_size=VOCAB, d_model=24, n_heads=4, n_layers=2, max_seq_len=64, initializer_range=0.08)),
     "solar_open": Family("SolarOpenConfig", "SolarOpenForCausalLM", {
         k: v for k, v in ONE_TOKEN.items() if k != "first_k_dense_replace"}, {
             "plain": dict(rms_norm_eps=1e-6, head_dim=10),

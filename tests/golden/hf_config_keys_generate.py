@@ -19,7 +19,7 @@ CLASSES = [
     "VaultGemmaConfig", "Gemma3TextConfig", "Olmo3Config", "Cohere2Config", "Exaone4Config",
     "GraniteMoeConfig", "GraniteMoeSharedConfig", "SolarOpenConfig", "FlexOlmoConfig", "CwmConfig", "AfmoeConfig",
     "GPTJConfig", "CodeGenConfig", "FalconConfig", "Ernie4_5_MoeConfig", "Glm4MoeLiteConfig", "ExaoneMoeConfig", "HYV3Config",
-    "MellumConfig", "GptOssConfig",
+    "MellumConfig",
 ]
 
 

@@ -107,6 +107,13 @@ TEST_CASE("each fault of a family's file is named with its line") {
        {"wanted omitted, null, refused or =KEY"}},
       {kHead + "keys:\n  x: {setting: y, as: square}\n", {"wanted inverse or inverse_root"}},
       {kHead + "keys:\n  x: {setting: y, interval: z}\n", {"there is no 'interval'"}},
+      {kHead + "keys:\n  x: {setting: y, times: z //}\n", {"a.yaml:4:"}},
+      {kHead + "keys:\n  x: {setting: y, with: {z: 1}}\n", {"x refers to z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, leading: [z]}\n", {"there is no 'leading'"}},
+      {kHead + "keys:\n  x: {only: [1], or: =z-1, because: w}\n",
+       {"x has the value of z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, default: =4*z}\n",
+       {"x has the value of z, which is no key"}},
       {kHead + "keys:\n  x: {layer_types: y, positions: z, positions_without: w}\n",
        {"x refers to w, which is no key"}},
       {kHead + "keys:\n  x: {setting: y, default: =z}\n",
@@ -127,6 +134,10 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead + "keys: {}\ntensors:\n  t.{e}: p\n", {"`indices` does not give the number of {e}"}},
       {kHead + "keys: {}\ntensors:\n  t: {parameter: p, part: query}\n",
        {"there is no part 'query'"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, part: keys, groups: 2}\n",
+       {"t: groups are of a tensor with all parts"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, groups: none}\n",
+       {"wanted the number of groups of heads"}},
       {kHead + "keys: {}\ntensors:\n  t: {parameter: p, blocks: odd}\n",
        {"a.yaml:5:3", "there are no blocks odd"}},
       {kHead + "keys: {}\ntensors:\n  t: {parameter: p, interleave: true}\n",
@@ -191,6 +202,7 @@ keys:
   x: {setting: layer, default: 1}
   act: {setting: norm, values: {soft: layer, hard: sharp}, default: soft}
   y: {setting: layers, required: {norms: rms}, default: 1}
+  z: {setting: layers, times: "layers * heigth"}
   drop: {dropout: dropout, default: 0.0}
 training_settings: [speed]
 tensors:
@@ -209,6 +221,7 @@ tensors:
        {"settings: model.bias cannot be 3: it is true or false",
         "settings: model.norm cannot be round: it is one of rms, layer", "no setting widht",
         "keys.x: the model plugin tiny has no setting layer",
+        "keys.z: the model plugin tiny has no setting heigth",
         "a.yaml:7:", "keys.act: model.norm cannot be sharp",
         "keys.y: the model plugin tiny has no setting norms", "no setting speed",
         "tensors.t: model.bias cannot be maybe", "tensors.u: model.layers cannot be few"})
