@@ -236,7 +236,7 @@ def reference(family, model, batch, folder):
         named["packed_gradients"] = packed
     # By the last word: a file may have the module that holds a buffer under another name.
     stored = model.state_dict().keys() - parameters_of(model).keys()
-    constant = last_words(stored) - last_words(parameters_of(model))
+    constant = (last_words(stored) - last_words(parameters_of(model))) | set(family.constant)
     for what, tensors in named.items():
         out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if not last_words([n]) & constant}
     return {"rows": first, "steps": steps, **out}

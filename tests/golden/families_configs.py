@@ -36,6 +36,7 @@ class Family:
     task: str = "next"  # "masked": some tokens are targets, and no attention is causal; "pairs": of an encoder and a decoder
     no_decay: str = r"_norm\.weight$"  # parameters of two dimensions without weight decay: weights of norms, biases
     std: float = 0.25  # of matrices; smaller where many blocks make softmax so sharp that fp32 is off by more
+    constant: tuple = ()  # last words of tensors without gradients that transformers calls otherwise than their file
     bounds: dict = field(default_factory=dict)  # where the common ones of families_compare.py do not hold; say why
 
 
@@ -307,7 +308,7 @@ FAMILIES = {
         "40B with one kv head, tanh, linear": dict(
             new_decoder_architecture=True, num_kv_heads=1, activation="gelu_pytorch_tanh", **LINEAR),
         "no multi-query, yarn": dict(multi_query=False, num_kv_heads=4, **YARN),
-        "7B with a number of kv heads": dict(num_kv_heads=4, activation="relu"),
+        "7B with a number of kv heads": dict(num_kv_heads=4, activation="gelu_new"),
     }, sizes=without(DECODER, "num_key_value_heads", "intermediate_size")),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
         "plain": dict(layer_norm_eps=1e-3),
@@ -437,13 +438,13 @@ FAMILIES = {
             "no shared expert, experts in all blocks, all kv heads, linear": dict(
                 moe_num_shared_experts=0, moe_layer_start_index=0, **ALL_KV, **LINEAR),
             "two experts": dict(moe_k=2),
-        }, sizes=NO_DROPOUT),
+        }, sizes=NO_DROPOUT, std=0.2),
     "dbrx": Family("DbrxConfig", "DbrxForCausalLM", dict(resid_pdrop=0.0, emb_pdrop=0.0), {
-        "limits": dict(attn_config=dict(clip_qkv=0.7, kv_n_heads=2), ffn_config=dict(DBRX)),
+        "limits": dict(attn_config=dict(clip_qkv=0.7, kv_n_heads=2, rope_theta=10000.0), ffn_config=dict(DBRX)),
         "one kv head, two experts, another base": dict(
-            attn_config=dict(kv_n_heads=1), ffn_config=dict(DBRX, moe_top_k=2), **rope(theta=500.0)),
+            attn_config=dict(clip_qkv=1.3, kv_n_heads=1, rope_theta=500.0), ffn_config=dict(DBRX, moe_top_k=2), **rope(theta=500.0)),
         "all kv heads, all experts, yarn": dict(
-            attn_config=dict(clip_qkv=2.0, kv_n_heads=4), ffn_config=dict(DBRX, moe_top_k=6), **YARN),
+            attn_config=dict(clip_qkv=2.0, kv_n_heads=4, rope_theta=5000.0), ffn_config=dict(DBRX, moe_top_k=6), **YARN),
     }, sizes=dict(vocab_size=VOCAB, d_model=24, n_heads=4, n_layers=2, max_seq_len=64, initializer_range=0.08)),
     "solar_open": Family("SolarOpenConfig", "SolarOpenForCausalLM", {
         k: v for k, v in ONE_TOKEN.items() if k != "first_k_dense_replace"}, {
@@ -479,9 +480,10 @@ FAMILIES = {
                 tie_word_embeddings=True, **WIDE, **ONE_KV),
             "other blocks, one expert, all kv heads": dict(
                 layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3, num_experts_per_tok=1, **ALL_KV),
-            "no windows, experts in all blocks, yarn": dict(
-                sliding_window=None, layer_types=["full_attention"] * 5, mlp_layer_types=["sparse"] * 5, **YARN),
-        }, bounds=LATER),
+            "windows and positions of all blocks, experts in all blocks, yarn": dict(
+                layer_types=["sliding_attention"] * 5, mlp_layer_types=["sparse"] * 5, **YARN),
+            "no windows and no positions": dict(layer_types=["full_attention"] * 5),
+        }, bounds=LATER, std=0.15),
     "hy_v3": Family("HYV3Config", "HYV3ForCausalLM", dict(
         num_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, num_hidden_layers=3), {
             "plain": dict(rms_norm_eps=1e-6, head_dim=10),
@@ -490,7 +492,7 @@ FAMILIES = {
                 head_dim=8, **ONE_KV),
             "one expert, experts in all blocks, all kv heads, yarn": dict(
                 num_experts_per_tok=1, mlp_layer_types=["sparse"] * 3, router_scaling_factor=0.7, head_dim=6, **ALL_KV, **YARN),
-        }),
+        }, std=0.2, constant=("expert_bias",)),
     "mellum": Family("MellumConfig", "MellumForCausalLM", dict(
         num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, router_aux_loss_coef=0.0, num_hidden_layers=3,
         sliding_window=7, head_dim=10), {

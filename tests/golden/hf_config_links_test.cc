@@ -130,18 +130,17 @@ TEST_CASE("a list says which blocks have experts: all after the first ones") {
   refuses(glm({"dense", "sparse", "dense"}), "dense for the first of the 3 blocks, then sparse");
   refuses(glm({"dense", "sparse"}), "the 3 blocks");
   refuses(glm({"dense", "sparse", "linear"}), "then sparse");
-  // With a number that says the same.
-  Json both = {{"model_type", "exaone_moe"},
-               {"num_hidden_layers", 3},
-               {"sliding_window", nullptr},
-               {"layer_types", {"full_attention", "full_attention", "full_attention"}},
-               {"mlp_layer_types", {"dense", "dense", "sparse"}},
-               {"first_k_dense_replace", 2}};
-  CHECK(settings(both).at("model.moe.first_dense_layers") == "2");
-  both["first_k_dense_replace"] = 1;
-  refuses(both, "first_k_dense_replace");
-  both.erase("first_k_dense_replace");
-  CHECK(settings(both).at("model.moe.first_dense_layers") == "2");
+  // A number counts where there is no list.
+  Json exaone = {{"model_type", "exaone_moe"},
+                 {"num_hidden_layers", 3},
+                 {"layer_types", {"full_attention", "full_attention", "full_attention"}},
+                 {"first_k_dense_replace", 2}};
+  CHECK(settings(exaone).at("model.moe.first_dense_layers") == "2");
+  exaone["mlp_layer_types"] = {"dense", "sparse", "sparse"};
+  CHECK(settings(exaone).at("model.moe.first_dense_layers") == "1");
+  Json flash = glm({"dense", "sparse", "sparse"});
+  flash["first_k_dense_replace"] = 2;
+  refuses(flash, "first_k_dense_replace");
 
   const Json written =
       exported("glm4_moe_lite", "mla: {kv_lora_rank: 8}, moe: {first_dense_layers: 2}").second;

@@ -62,12 +62,16 @@ std::string overrides(const mtrain::HfFamily& family) {
       {"cohere2",
        " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
        "model.attention.rope_pattern=[0,1,1]"},
+      {"dbrx", " model.attention.clip_qkv=8"},
       {"deepseek_v2",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
        "model.mla.v_head_dim=8"},
       {"deepseek_v3",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
        "model.mla.v_head_dim=8"},
+      {"exaone_moe",
+       " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
+       "model.attention.rope_pattern=[0,1,1]"},
       {"falcon", " model.activation=gelu model.parallel=two_norms"},
       {"glm4_moe_lite",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
