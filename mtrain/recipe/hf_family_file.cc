@@ -1,7 +1,6 @@
 // Reads a family's file. Every fault has its line; the messages name the word that is wrong and
 // what is allowed.
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "mtrain/base/text.h"
@@ -141,32 +140,6 @@ class FamilyReader : FamilyWords {
     family_.objects.push_back(std::move(object));
   }
 
-  HfValue value_of(const Node& node) {
-    if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
-    const std::string& text = node.as_text();
-    if (!node.is(NodeKind::string) || node.quoted() || !text.starts_with('=')) return {node, ""};
-    return other_key(text.substr(1));
-  }
-  /// KEY, KEY/KEY, N*KEY or KEY-N.
-  static HfValue other_key(std::string text) {
-    HfValue out{Node(), ""};
-    const auto number = [](const std::string& digits) {
-      return std::strtoll(digits.c_str(), nullptr, 10);
-    };
-    if (const size_t at = text.find('*'); at != std::string::npos) {
-      out.factor = number(text.substr(0, at));
-      text.erase(0, at + 1);
-    }
-    if (const size_t at = text.find('-'); at != std::string::npos) {
-      out.plus = -number(text.substr(at + 1));
-      text.erase(at);
-    }
-    const size_t slash = text.find('/');
-    out.key = text.substr(0, slash);
-    if (slash != std::string::npos) out.over = text.substr(slash + 1);
-    return out;
-  }
-
   void read_key(const Node::Entry& entry) {
     std::erase_if(family_.keys, [&](const HfKey& key) { return key.name == entry.key; });
     if (entry.value.is_null())
@@ -228,6 +201,7 @@ class FamilyReader : FamilyWords {
     const std::string& word = option.key;
     const Node& value = option.value;
     const bool setting = rule != "harmless" && rule != "only";
+    if (rule == "setting" && read_form_option(key, word, value)) return;
     if (word == "also")
       key.also = texts(value);
     else if (word == "default")
@@ -256,24 +230,8 @@ class FamilyReader : FamilyWords {
       key.enabled_by = text(value);
     else if (word == "from" && rule == "window")
       key.from_block = text(value);
-    else if (word == "values" && rule == "setting")
-      read_values(key, value);
-    else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
-      key.plus = value.as_int();
-    else if (word == "as" && rule == "setting")
-      read_form(key, value);
-    else if (word == "times" && rule == "setting")
-      key.times = expression(value);
     else if (word == "with")
       key.with = condition(value);
-    else if (word == "whole" && rule == "setting")
-      key.whole = flag(value);
-    else if (word == "leading" && rule == "setting" && value.size() == 2)
-      key.leading = texts(value);
-    else if (word == "closed" && rule == "setting")
-      key.closed = flag(value);
-    else if (word == "each_block" && rule == "setting")
-      key.each_block = scalar(value);
     else if (word == "omit" && setting)
       key.omit = scalar(value);
     else if (word == "zero" && setting)
@@ -291,6 +249,29 @@ class FamilyReader : FamilyWords {
             cat("there is no '", printable(word, 60), "' for a key with the rule ",
                 rule.empty() ? "of none" : rule),
             "docs/hugging-face.md lists the words of each rule");
+  }
+
+  /// How the setting's value is written in config.json. False: the word is another option.
+  bool read_form_option(HfKey& key, const std::string& word, const Node& value) {
+    if (word == "values")
+      read_values(key, value);
+    else if (word == "plus" && value.is(NodeKind::integer))
+      key.plus = value.as_int();
+    else if (word == "as")
+      read_form(key, value);
+    else if (word == "times")
+      key.times = expression(value);
+    else if (word == "whole")
+      key.whole = flag(value);
+    else if (word == "leading" && value.size() == 2)
+      key.leading = texts(value);
+    else if (word == "closed")
+      key.closed = flag(value);
+    else if (word == "each_block")
+      key.each_block = scalar(value);
+    else
+      return false;
+    return true;
   }
 
   void read_values(HfKey& key, const Node& map) {

@@ -64,6 +64,22 @@ const std::vector<Published> kPublished = {
      1334628352,
      1300000000,
      100000000},
+    {"databricks/dbrx-base",
+     {{"model_type", "dbrx"},
+      {"vocab_size", 100352},
+      {"d_model", 6144},
+      {"n_heads", 48},
+      {"n_layers", 40},
+      {"attn_config", {{"clip_qkv", 8}, {"kv_n_heads", 8}, {"rope_theta", 500000}}},
+      {"ffn_config",
+       {{"ffn_hidden_size", 10752},
+        {"moe_jitter_eps", 0.01},
+        {"moe_loss_weight", 0.05},
+        {"moe_num_experts", 16},
+        {"moe_top_k", 4}}}},
+     131596523520,
+     132000000000,
+     1000000000},
     {"baidu/ERNIE-4.5-21B-A3B-PT",
      {{"model_type", "ernie4_5_moe"}},
      21825437888,
@@ -131,6 +147,12 @@ const std::vector<Published> kPublished = {
      1000000000},
 };
 
+std::string text_of(const Node& value) {
+  std::vector<std::string> items;
+  for (const Node& item : value.items()) items.push_back(brief(item));
+  return value.is_list() ? cat("[", join(items, ", "), "]") : brief(value);
+}
+
 /// The recipe of a model from scratch with the folder's settings.
 Recipe recipe_of_config(const Json& config) {
   const HfFamily& family = *families().find(config.at("model_type").get<std::string>(), "");
@@ -144,7 +166,7 @@ Recipe recipe_of_config(const Json& config) {
                         .overrides = {},
                         .cluster = {}};
   for (const HfSetting& setting : read_config.settings)
-    request.overrides.push_back({cat(setting.path, "=", brief(setting.value)), 2});
+    request.overrides.push_back({cat(setting.path, "=", text_of(setting.value)), 2});
   return read_recipe(request, plugins());
 }
 
