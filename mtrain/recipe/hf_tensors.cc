@@ -67,9 +67,10 @@ void add_parts(const HfTensor& tensor, const HeadLayout& heads, HfPlacement& out
         add_part(heads, part, group, rule.groups, out);
 }
 
-/// Whether a name fits a pattern, in which {x} stands for digits.
+/// Whether a name fits a pattern, in which {x} stands for digits, and * at the end for any rest.
 bool fits_pattern(std::string_view pattern, std::string_view name) {
   while (!pattern.empty()) {
+    if (pattern == "*") return true;
     if (pattern.front() != '{') {
       if (name.empty() || name.front() != pattern.front()) return false;
       pattern.remove_prefix(1);
@@ -281,7 +282,8 @@ std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& famil
 
 bool hf_unused(const HfFamily& family, std::string_view tensor) {
   return std::any_of(family.unused.begin(), family.unused.end(), [&](const auto& entry) {
-    return fits_pattern(entry.first, tensor) || fits_pattern(without_root(entry.first), tensor);
+    const std::string_view rest = without_root(entry.first);
+    return fits_pattern(entry.first, tensor) || (rest != "*" && fits_pattern(rest, tensor));
   });
 }
 

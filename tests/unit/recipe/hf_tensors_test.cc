@@ -154,7 +154,7 @@ TEST_CASE("settings decide which tensors a model has") {
       {.tensor = "model.{i}.x.{e}", .parameters = {"b.{i}.x"}, .blocks = "sparse"},
       {.tensor = "head", .parameters = {"head"}, .when = {{"tied", Node::boolean(false)}}}};
   family.copies = {{"head", "model.embed", {{"tied", Node::boolean(true)}}}};
-  family.unused = {{"model.{i}.mask", "a mask"}};
+  family.unused = {{"model.{i}.mask", "a mask"}, {"mtp.*", "further tokens"}};
   const Schema plugin = schema();
   auto names = [&](const std::string& settings) {
     const Node section = parse_yaml(settings);
@@ -174,6 +174,9 @@ TEST_CASE("settings decide which tensors a model has") {
   CHECK(hf_unused(family, "12.mask"));
   CHECK_FALSE(hf_unused(family, "model.x.mask"));
   CHECK_FALSE(hf_unused(family, "model.1.masks"));
+  CHECK(hf_unused(family, "mtp.0.w.weight"));
+  CHECK_FALSE(hf_unused(family, "mtp0.w"));
+  CHECK_FALSE(hf_unused(family, "model.embed"));
 }
 
 TEST_CASE("blocks for further tokens have the numbers after the last block, and are like it") {
