@@ -152,10 +152,11 @@ struct HfBlocks {
 struct HfFamily {
   std::string model_type;
   std::vector<std::string> architectures;
-  std::string plugin;     // the model plugin
-  std::string needs;      // set if the family is only a placeholder: the missing feature
-  std::string compared;   // with which other implementation its results were compared, and where
-  HfConditions settings;  // settings that all models of the family have
+  std::string plugin;        // the model plugin
+  std::string needs;         // set if the family is only a placeholder: the missing feature
+  std::string compared;      // with which other implementation its results were compared, and where
+  bool last_choice = false;  // export chooses it, unless it is named, only if no other fits
+  HfConditions settings;     // settings that all models of the family have
   /// What a setting of 0 stands for, as an expression of settings: {"head_dim", "hidden_size //
   /// heads"}. A recipe may write the number instead.
   std::vector<std::pair<std::string, std::string>> zeros;

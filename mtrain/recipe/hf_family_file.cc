@@ -19,7 +19,7 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "tensors",        "copies",
                                          "unused",         "training_settings",
                                          "former_endings", "compared",
-                                         "lost_settings"};
+                                         "lost_settings",  "last_choice"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -76,6 +76,7 @@ class FamilyReader : FamilyWords {
     family_.architectures.clear();
     family_.needs.clear();
     family_.compared.clear();
+    family_.last_choice = false;
     return true;
   }
 
@@ -96,6 +97,7 @@ class FamilyReader : FamilyWords {
       fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
+    if (const Node* last = root.get("last_choice")) family_.last_choice = flag(*last);
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
       fault(root.loc(), "needs one of `keys`, `like` or `needs`",
             "a family has keys and tensors, or "

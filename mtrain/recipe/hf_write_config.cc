@@ -464,6 +464,8 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
     if (!part.empty()) lacking.push_back(cat(family->model_type, ": not implemented: ", part));
     return !part.empty();
   });
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [](const HfFamily* family) { return !family->last_choice; });
   std::vector<std::string> names;
   for (const HfFamily* family : candidates) names.push_back(family->model_type);
   const auto named = std::find(names.begin(), names.end(), type);

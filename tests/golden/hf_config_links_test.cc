@@ -152,3 +152,15 @@ TEST_CASE("the first of every n blocks may be the one without a window") {
   CHECK(cwm.at("model.attention.window") == "8192");
   CHECK(cwm.at("model.attention.window_blocks") == "[0, 1, 1, 1, 0, 1]");
 }
+
+TEST_CASE("a family that is the last choice is exported where it is named, or no other fits") {
+  const Node section = parse_yaml(
+      cat("{layers: 3, hidden_size: 48, heads: 4, ", kGptj, "rope: {interleaved: true}}"));
+  const HfModel model(section, *catalog().component("model", "llama"));
+  auto chosen = [&](const char* wanted, const char* source) {
+    return hf_family_for_export(families(), wanted, source, model).model_type;
+  };
+  CHECK(chosen("", "") == "gptj");
+  CHECK(chosen("codegen", "") == "codegen");
+  CHECK(chosen("", R"({"model_type": "codegen"})") == "codegen");
+}
