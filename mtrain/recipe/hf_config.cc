@@ -32,13 +32,8 @@ class Reader {
     flat_ = flatten(config_, family_, target_.ignored);
     effective_.insert(flat_.dropped.begin(), flat_.dropped.end());
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
-    for (const auto& [name, key] : flat_.keys)
-      name == "quantization_config" ? take_quantization(key) : take(name, key);
-    // Of the folder of another family, which init_ignore=[architectures] admits, nothing is known
-    // but its keys.
+    for (const bool multiples : {false, true}) take_all(multiples);
     if (family_ && !foreign_) {
-      for (const HfKey& key : family_->keys)
-        if (key.omitted && !flat_.keys.contains(key.name) && is_needed(key)) take_default(key);
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)
@@ -51,6 +46,23 @@ class Reader {
   }
 
  private:
+  /// Takes the keys, and the defaults of those that are omitted. `multiples`: those that are a
+  /// setting times other settings, which must be known by then.
+  void take_all(bool multiples) {
+    for (const auto& [name, key] : flat_.keys) {
+      const HfKey* rule = rule_of(name);
+      if ((rule && !rule->times.empty()) != multiples) continue;
+      name == "quantization_config" ? take_quantization(key) : take(name, key);
+    }
+    // Of the folder of another family, which init_ignore=[architectures] admits, nothing is known
+    // but its keys.
+    if (!family_ || foreign_) return;
+    for (const HfKey& key : family_->keys)
+      if (key.times.empty() != multiples && key.omitted && !flat_.keys.contains(key.name) &&
+          is_needed(key))
+        take_default(key);
+  }
+
   /// Whether to ignore a key that would otherwise be refused or have an effect.
   bool ignored(const std::string& key) {
     const bool listed =
@@ -130,8 +142,11 @@ class Reader {
     const HfKey* rule = rule_of(name);
     const FieldSpec* field =
         rule && !rule->setting.empty() ? field_of(rule->setting, target_.schemas) : nullptr;
+    if (rule && rule->with && value_of(rule->with->first) != to_json(rule->with->second)) return;
     if (rule && rule->rule != HfKeyRule::setting)
       apply(*rule, field, key);
+    else if (field && !rule->leading.empty() && key.value().is_array())
+      take_leading(*field, *rule, key);
     else if (field && is_impossible(*rule, key.value()))
       refuse_unless_ignored(key, "it must be a positive number");
     else if (field && fits(*field, key.value()))
@@ -140,21 +155,24 @@ class Reader {
       refuse_unless_ignored(key, "the model plugin has no equivalent setting");
   }
 
-  /// A value that no model has: one without an inverse, or a 0 that the setting has for itself.
-  static bool is_impossible(const HfKey& rule, const Json& value) {
-    if (rule.form != HfForm::same)
-      return !value.is_number() || value <= 0 || !std::isfinite(1 / value.get<double>());
-    return rule.zero_refused && value.is_number() && value == 0;
+  /// A list for the blocks: how many at the start have the first word.
+  void take_leading(const FieldSpec& field, const HfKey& rule, const Key& key) {
+    const Json& list = key.value();
+    const auto is = [&](size_t word) {
+      return [&, word](const Json& item) { return item == rule.leading[word]; };
+    };
+    const auto first = std::find_if_not(list.begin(), list.end(), is(0));
+    if (std::ssize(list) != layers() || !std::all_of(first, list.end(), is(1)))
+      return refuse_unless_ignored(key, cat("wanted ", rule.leading[0], " for the first of the ",
+                                            layers(), " blocks, then ", rule.leading[1]));
+    set(field, rule, {key.path, std::distance(list.begin(), first), key.omitted}, rule.training);
   }
 
-  /// Whether the value is a single one, or a list for a setting that is a list.
-  static bool fits(const FieldSpec& field, const Json& value) {
-    const bool list = field.type == FieldType::number_list ||
-                      field.type == FieldType::integer_list || field.type == FieldType::string_list;
-    return value.is_primitive() || (list && value.is_array() &&
-                                    std::all_of(value.begin(), value.end(), [](const Json& item) {
-                                      return item.is_primitive() && !item.is_null();
-                                    }));
+  /// A value that no model has: one without an inverse, or a 0 that the setting has for itself.
+  static bool is_impossible(const HfKey& rule, const Json& value) {
+    if (rule.form != HfForm::same || !rule.times.empty())
+      return !value.is_number() || value <= 0 || !std::isfinite(1 / value.get<double>());
+    return rule.zero_refused && value.is_number() && value == 0;
   }
 
   /// The path at which messages show a key that config.json omits.
@@ -181,6 +199,7 @@ class Reader {
   Json default_value(const HfValue& value) const {
     if (value.key.empty()) return to_json(value.value);
     Json of = value_of(value.key);
+    if (of.is_number_integer()) of = of.get<int64_t>() * value.factor + value.plus;
     if (value.over.empty() || !of.is_number()) return of;
     const Json over = value_of(value.over);
     if (!over.is_number() || over == 0) return nullptr;
@@ -197,13 +216,17 @@ class Reader {
   /// Whether the setting on which a key depends has one of the values for which it counts.
   bool is_needed(const HfKey& key) const {
     if (!key.required) return true;
-    const auto& [path, values] = *key.required;
-    const auto setting =
-        std::find_if(out_.settings.begin(), out_.settings.end(),
-                     [&](const HfSetting& s) { return s.path == cat("model.", path); });
-    return setting != out_.settings.end() &&
-           std::any_of(values.begin(), values.end(),
-                       [&](const Node& value) { return setting->value.same_value(value); });
+    const Node is = setting(key.required->first);
+    const auto& values = key.required->second;
+    return std::any_of(values.begin(), values.end(),
+                       [&](const Node& value) { return is.same_value(value); });
+  }
+
+  /// A setting that config.json has given; null: none.
+  Node setting(const std::string& path) const {
+    for (const HfSetting& given : out_.settings)
+      if (given.path == cat("model.", path)) return given.value;
+    return {};
   }
 
   /// Keys without a default that config.json must have where another one has a certain value.
@@ -290,22 +313,6 @@ class Reader {
     out_.refused.push_back(std::move(refusal));
   }
 
-  /// Our value for theirs, by the table of the key; null: the table lacks it.
-  static const Node* in_table(const HfKey& rule, const Json& value) {
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    for (const auto& [theirs, ours] : rule.values)
-      if (text == theirs.as_text()) return &ours;
-    return nullptr;
-  }
-  static Node translated(const HfKey& rule, const Json& value, FieldType type) {
-    if (const Node* ours = in_table(rule, value)) return *ours;
-    if (rule.form == HfForm::inverse) return Node::number(1 / value.get<double>());
-    if (rule.form == HfForm::inverse_root) return Node::number(1 / std::sqrt(value.get<double>()));
-    if (rule.plus != 0 && value.is_number_integer())
-      return Node::integer(value.get<int64_t>() - rule.plus);
-    return to_node(value, type);
-  }
-
   bool is_built(const FieldSpec* field, const Json& value) const {
     if (!field || !value.is_primitive()) return false;
     Report none;
@@ -315,10 +322,11 @@ class Reader {
 
   /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
   void set(const FieldSpec& field, const HfKey& rule, const Key& key, bool training) {
-    if (rule.closed && !in_table(rule, key.value()))
+    if (rule.closed && !hf_in_table(rule, key.value()))
       return refuse(key, "models of this family have no such value");
     Report none;
-    const Node ours = translated(rule, key.value(), field.type);
+    const auto factor = hf_factor(rule, [&](const std::string& path) { return setting(path); });
+    const Node ours = hf_ours(rule, key.value(), field.type, factor);
     const auto value = read_value(ours, field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       refuse_unless_ignored(key,
@@ -353,7 +361,8 @@ class Reader {
     switch (rule.rule) {
       case HfKeyRule::only:
         if (std::none_of(rule.accepted.begin(), rule.accepted.end(),
-                         [&](const Node& value) { return to_json(value) == key.value(); }))
+                         [&](const Node& value) { return to_json(value) == key.value(); }) &&
+            !(rule.accepted_too && default_value(*rule.accepted_too) == key.value()))
           refuse(key, cat("the model plugin ", target_.plugin, " computes ", rule.reason, " only"));
         break;
       case HfKeyRule::dropout:

@@ -37,11 +37,12 @@ enum class HfKeyRule : uint8_t {
 /// How a setting follows from the number in config.json.
 enum class HfForm : uint8_t { same, inverse, inverse_root };
 
-/// A constant, or the value of another key (`key`), optionally divided by the value of a third one
-/// (`over`).
+/// A constant, or computed from the value of another key: factor * `key` / `over` + plus, where
+/// `over` is a third key or empty.
 struct HfValue {
   Node value;
   std::string key, over = {};  // not empty: the value of this key
+  int64_t factor = 1, plus = 0;
 };
 
 struct HfKey {
@@ -54,15 +55,23 @@ struct HfKey {
   /// setting: their value and ours, where they differ. If all of theirs are true or false, there
   /// are no others.
   std::vector<std::pair<Node, Node>> values;
+  /// setting: theirs is a list for the blocks, the first word as often as ours says, then the
+  /// second.
+  std::vector<std::string> leading;
   bool closed = false;         // setting: there are no other values than these
   int64_t plus = 0;            // setting: theirs is ours plus this
   HfForm form = HfForm::same;  // setting: 1 / theirs, 1 / sqrt(theirs)
   bool whole = false;          // setting: theirs is a whole number
-  std::vector<Node> accepted;  // only
-  std::string same_as;         // dropout: a key
-  std::string reason;          // harmless: why; only: what the plugin supports, in words
+  std::string times;           // setting: theirs is ours times this expression of settings
+  /// The key counts only if this other key, or its default, has this value.
+  std::optional<std::pair<std::string, Node>> with;
+  std::vector<Node> accepted;           // only
+  std::optional<HfValue> accepted_too;  // only: a value that depends on another key
+  std::string same_as;                  // dropout: a key
+  std::string reason;                   // harmless: why; only: what the plugin supports, in words
   /// The value if config.json lacks the key: the default of transformers' config class. Absent: no
-  /// default. layer_types: a number n means that every n-th block has no window.
+  /// default. layer_types: a number n means that every n-th block has no window, -n that the first
+  /// of every n blocks has none.
   std::optional<HfValue> omitted;
   std::optional<HfValue> null;  // the value that a JSON null stands for; absent: as if omitted
   /// The key counts only if this setting has one of these values: then export writes it, and import
@@ -117,9 +126,13 @@ struct HfTensorRule {
   bool transpose = false;   // the file stores [in, out]
   bool interleave = false;  // of several parameters: row 0 of each, then row 1 of each …
   bool stacked = false;     // of experts: one tensor with all of them, [experts, rows, columns]
+  bool flat = false;        // stacked: the tensor has two dimensions, [experts * rows, columns]
   bool vocabulary = false;  // a row for each id: export leaves out padding
   bool buffer = false;      // state without a gradient (nn/state_buffer.h), always written as fp32
   bool vector = false;      // of one row: the file's tensor has one dimension
+  bool matrix = false;      // of one dimension: the file's tensor has two, and one row
+  bool keys_last = false;   // Part::all: queries, then values, then keys
+  int64_t groups = 1;       // Part::all: this for each of so many groups of heads
   HfConditions when;
   std::string blocks;  // the name of a set of blocks; empty: all
   bool not_in_blocks = false;
@@ -140,10 +153,11 @@ struct HfBlocks {
 struct HfFamily {
   std::string model_type;
   std::vector<std::string> architectures;
-  std::string plugin;     // the model plugin
-  std::string needs;      // set if the family is only a placeholder: the missing feature
-  std::string compared;   // with which other implementation its results were compared, and where
-  HfConditions settings;  // settings that all models of the family have
+  std::string plugin;        // the model plugin
+  std::string needs;         // set if the family is only a placeholder: the missing feature
+  std::string compared;      // with which other implementation its results were compared, and where
+  bool last_choice = false;  // export chooses it, unless it is named, only if no other fits
+  HfConditions settings;     // settings that all models of the family have
   /// What a setting of 0 stands for, as an expression of settings: {"head_dim", "hidden_size //
   /// heads"}. A recipe may write the number instead.
   std::vector<std::pair<std::string, std::string>> zeros;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/expression.h"
 #include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
@@ -102,6 +103,14 @@ class Check {
                                     key.positions, key.exported_interval})
       setting(path, nullptr, key.where, use);
     for (const auto& [theirs, ours] : key.values) setting(key.setting, &ours, key.where, use);
+    if (!key.times.empty()) {
+      ExpressionScope scope;
+      scope.name = [&](std::string_view name, size_t) {
+        setting(std::string(name), nullptr, key.where, use);
+        return ExpressionValue(int64_t{1});
+      };
+      evaluate_expression(key.times, scope);
+    }
     if (key.required)
       for (const Node& value : key.required->second)
         setting(key.required->first, &value, key.where, use);

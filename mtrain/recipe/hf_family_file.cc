@@ -19,7 +19,7 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "tensors",        "copies",
                                          "unused",         "training_settings",
                                          "former_endings", "compared",
-                                         "lost_settings"};
+                                         "lost_settings",  "last_choice"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -76,6 +76,7 @@ class FamilyReader : FamilyWords {
     family_.architectures.clear();
     family_.needs.clear();
     family_.compared.clear();
+    family_.last_choice = false;
     return true;
   }
 
@@ -96,6 +97,7 @@ class FamilyReader : FamilyWords {
       fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
+    if (const Node* last = root.get("last_choice")) family_.last_choice = flag(*last);
     if (family_.needs.empty() && !root.get("keys") && !root.get("like"))
       fault(root.loc(), "needs one of `keys`, `like` or `needs`",
             "a family has keys and tensors, or "
@@ -138,15 +140,6 @@ class FamilyReader : FamilyWords {
       fault(entry.key_where, cat(entry.key, ": `unless` is for objects at the top"));
     std::erase_if(family_.objects, [&](const HfObject& o) { return o.name == object.name; });
     family_.objects.push_back(std::move(object));
-  }
-
-  HfValue value_of(const Node& node) {
-    if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
-    const std::string& text = node.as_text();
-    if (!node.is(NodeKind::string) || node.quoted() || !text.starts_with('=')) return {node, ""};
-    const size_t slash = text.find('/');
-    if (slash == std::string::npos) return {Node(), text.substr(1)};
-    return {Node(), text.substr(1, slash - 1), text.substr(slash + 1)};
   }
 
   void read_key(const Node::Entry& entry) {
@@ -210,12 +203,15 @@ class FamilyReader : FamilyWords {
     const std::string& word = option.key;
     const Node& value = option.value;
     const bool setting = rule != "harmless" && rule != "only";
+    if (rule == "setting" && read_form_option(key, word, value)) return;
     if (word == "also")
       key.also = texts(value);
     else if (word == "default")
       key.omitted = value_of(value);
     else if (word == "if_null")
       key.null = value_of(value);
+    else if (word == "or" && rule == "only")
+      key.accepted_too = value_of(value);
     else if (word == "because" && rule == "only")
       key.reason = text(value);
     else if (word == "training" && rule == "setting")
@@ -236,18 +232,8 @@ class FamilyReader : FamilyWords {
       key.enabled_by = text(value);
     else if (word == "from" && rule == "window")
       key.from_block = text(value);
-    else if (word == "values" && rule == "setting")
-      read_values(key, value);
-    else if (word == "plus" && rule == "setting" && value.is(NodeKind::integer))
-      key.plus = value.as_int();
-    else if (word == "as" && rule == "setting")
-      read_form(key, value);
-    else if (word == "whole" && rule == "setting")
-      key.whole = flag(value);
-    else if (word == "closed" && rule == "setting")
-      key.closed = flag(value);
-    else if (word == "each_block" && rule == "setting")
-      key.each_block = scalar(value);
+    else if (word == "with")
+      key.with = condition(value);
     else if (word == "omit" && setting)
       key.omit = scalar(value);
     else if (word == "zero" && setting)
@@ -265,6 +251,29 @@ class FamilyReader : FamilyWords {
             cat("there is no '", printable(word, 60), "' for a key with the rule ",
                 rule.empty() ? "of none" : rule),
             "docs/hugging-face.md lists the words of each rule");
+  }
+
+  /// How the setting's value is written in config.json. False: the word is another option.
+  bool read_form_option(HfKey& key, const std::string& word, const Node& value) {
+    if (word == "values")
+      read_values(key, value);
+    else if (word == "plus" && value.is(NodeKind::integer))
+      key.plus = value.as_int();
+    else if (word == "as")
+      read_form(key, value);
+    else if (word == "times")
+      key.times = expression(value);
+    else if (word == "whole")
+      key.whole = flag(value);
+    else if (word == "leading" && value.size() == 2)
+      key.leading = texts(value);
+    else if (word == "closed")
+      key.closed = flag(value);
+    else if (word == "each_block")
+      key.each_block = scalar(value);
+    else
+      return false;
+    return true;
   }
 
   void read_values(HfKey& key, const Node& map) {
@@ -323,8 +332,9 @@ class FamilyReader : FamilyWords {
     if (entry.value.is_scalar()) {
       rule.parameters = {text(entry.value)};
     } else {
-      allow(entry.value, {"parameter", "parameters", "part", "transpose", "interleave", "stacked",
-                          "rows", "when", "blocks", "buffer", "vector"});
+      allow(entry.value,
+            {"parameter", "parameters", "part", "transpose", "interleave", "stacked", "rows",
+             "when", "blocks", "buffer", "vector", "matrix", "groups", "flat"});
       for (const auto& option : entry.value.entries()) read_tensor_option(rule, option);
     }
     check_tensor(rule);
@@ -340,7 +350,9 @@ class FamilyReader : FamilyWords {
     if (word == "transpose") rule.transpose = flag(value);
     if (word == "interleave") rule.interleave = flag(value);
     if (word == "stacked") rule.stacked = flag(value);
+    if (word == "flat") rule.flat = flag(value);
     if (word == "vector") rule.vector = flag(value);
+    if (word == "matrix") rule.matrix = flag(value);
     if (word == "buffer") rule.buffer = flag(value);
     if (word == "when") rule.when = conditions(value);
     if (word == "rows") {
@@ -352,16 +364,24 @@ class FamilyReader : FamilyWords {
       rule.not_in_blocks = name.starts_with("not ");
       rule.blocks = rule.not_in_blocks ? name.substr(4) : name;
     }
+    if (word == "groups") {
+      if (value.is(NodeKind::integer) && value.as_int() > 0)
+        rule.groups = value.as_int();
+      else
+        fault(value.loc(), "wanted the number of groups of heads, groups: 4");
+    }
     if (word != "part") return;
     const std::string part = text(value);
-    rule.part = part == "queries"                 ? Part::queries
-                : part == "keys"                  ? Part::keys
-                : part == "values"                ? Part::values
-                : part == "queries, keys, values" ? Part::all
-                                                  : Part::whole;
+    rule.keys_last = part == "queries, values, keys";
+    rule.part = part == "queries"                                   ? Part::queries
+                : part == "keys"                                    ? Part::keys
+                : part == "values"                                  ? Part::values
+                : part == "queries, keys, values" || rule.keys_last ? Part::all
+                                                                    : Part::whole;
     if (rule.part == Part::whole)
       fault(value.loc(), cat("there is no part '", printable(part, 60), "'"),
-            "queries, keys, values, or \"queries, keys, values\" for all of them in one tensor");
+            "queries, keys, values, or \"queries, keys, values\" or \"queries, values, keys\" for "
+            "all of them in one tensor");
   }
 
   static std::set<std::string> letters(const std::string& pattern) {
@@ -389,6 +409,8 @@ class FamilyReader : FamilyWords {
                             " lacks; only one may split a parameter's rows"));
     if (rule.interleave && rule.parameters.size() < 2)
       fault(rule.where, cat(rule.tensor, ": interleave needs several parameters"));
+    if (rule.groups > 1 && rule.part != HfTensorRule::Part::all)
+      fault(rule.where, cat(rule.tensor, ": groups are of a tensor with all parts"));
     if (rule.part != HfTensorRule::Part::whole &&
         (rule.parameters.size() != 1 || own > 0 || rule.stacked))
       fault(rule.where, cat(rule.tensor, ": a part is of one parameter"));
@@ -412,12 +434,12 @@ class FamilyReader : FamilyWords {
   void check_references() {
     auto is_key = [&](const std::string& name) { return name.empty() || family_.key(name); };
     for (const HfKey& key : family_.keys) {
-      for (const auto* value : {&key.omitted, &key.null})
+      for (const auto* value : {&key.omitted, &key.null, &key.accepted_too})
         for (const std::string& name : {*value ? (*value)->key : "", *value ? (*value)->over : ""})
           if (!is_key(name))
             fault(key.where, cat(key.name, " has the value of ", name, ", which is no key"));
-      for (const std::string& name :
-           {key.zero_key, key.same_as, key.enabled_by, key.from_block, key.positions_without})
+      for (const std::string& name : {key.zero_key, key.same_as, key.enabled_by, key.from_block,
+                                      key.positions_without, key.with ? key.with->first : ""})
         if (!is_key(name))
           fault(key.where, cat(key.name, " refers to ", name, ", which is no key"));
       for (const std::string& other : key.also)

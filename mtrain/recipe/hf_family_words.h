@@ -2,6 +2,7 @@
 // reported with their location. Refers to a report that must outlive it; for one thread.
 #pragma once
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "mtrain/config/expression.h"
 #include "mtrain/config/schema.h"
 #include "mtrain/config/tree.h"
+#include "mtrain/recipe/hf_families.h"
 
 namespace mtrain {
 
@@ -49,6 +51,32 @@ class FamilyWords {
       fault(node.loc(), error.what());
     }
     return {};
+  }
+  /// A value, or =KEY.
+  HfValue value_of(const Node& node) {
+    if (!node.is_scalar()) return fault(node.loc(), "wanted a single value or =KEY"), HfValue{};
+    const std::string& text = node.as_text();
+    if (!node.is(NodeKind::string) || node.quoted() || !text.starts_with('=')) return {node, ""};
+    return other_key(text.substr(1));
+  }
+  /// KEY, KEY/KEY, N*KEY or KEY-N.
+  static HfValue other_key(std::string text) {
+    HfValue out{Node(), ""};
+    const auto number = [](const std::string& digits) {
+      return std::strtoll(digits.c_str(), nullptr, 10);
+    };
+    if (const size_t at = text.find('*'); at != std::string::npos) {
+      out.factor = number(text.substr(0, at));
+      text.erase(0, at + 1);
+    }
+    if (const size_t at = text.find('-'); at != std::string::npos) {
+      out.plus = -number(text.substr(at + 1));
+      text.erase(at);
+    }
+    const size_t slash = text.find('/');
+    out.key = text.substr(0, slash);
+    if (slash != std::string::npos) out.over = text.substr(slash + 1);
+    return out;
   }
   Node scalar(const Node& node) {
     if (!node.is_scalar()) fault(node.loc(), "wanted a single value");

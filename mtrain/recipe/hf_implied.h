@@ -1,14 +1,31 @@
 // Settings of a Hugging Face folder's model that its config.json does not give, because all models
-// of the family have the same value, and what a setting of 0 stands for. Used by hf_config.cc and
-// hf_write_config.cc. Stateless functions; safe from any thread.
+// of the family have the same value, what a setting of 0 stands for, and numbers of config.json
+// that follow from a setting and others. Used by hf_config.cc and hf_write_config.cc. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
+
+/// The factor by which a number of config.json is larger than the setting, by `times` of its key: 1
+/// without it. Nothing: a setting of the expression is not known, or the factor is not positive.
+std::optional<double> hf_factor(const HfKey& key,
+                                const std::function<Node(const std::string& path)>& value_of);
+
+/// Our value for theirs by the table of the key; null: the table lacks it.
+const Node* hf_in_table(const HfKey& key, const hf::Json& value);
+/// The setting's value for that of config.json, where `factor` is hf_factor() of the key; null if
+/// that is not known.
+Node hf_ours(const HfKey& key, const hf::Json& value, FieldType type, std::optional<double> factor);
+/// The number of config.json from which the setting follows, where `factor` is hf_factor() of the
+/// key. Of those that give it exactly, the one with fewer digits.
+double hf_theirs(const HfKey& key, double setting, double factor);
 
 /// The number that 0 stands for as the value of a setting, by `zeros` of the family; null if that
 /// does not say. `value_of`: the setting of a path, null if it is not known.

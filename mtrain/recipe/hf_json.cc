@@ -49,6 +49,15 @@ Node to_node(const Json& value, FieldType type) {
   return out;
 }
 
+bool fits(const FieldSpec& field, const Json& value) {
+  const bool list = field.type == FieldType::number_list || field.type == FieldType::integer_list ||
+                    field.type == FieldType::string_list;
+  return value.is_primitive() ||
+         (list && value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) {
+            return item.is_primitive() && !item.is_null();
+          }));
+}
+
 const FieldSpec* field_of(const std::string& path, const std::vector<const Schema*>& schemas) {
   for (const auto* schema : schemas)
     for (const auto& field : schema->fields)

@@ -23,6 +23,8 @@ std::string text_of(const Json& config, const char* key);
 /// The first of `architectures`.
 std::string architecture_of(const Json& config);
 
+/// Whether the value is a single one, or a list for a setting that is a list.
+bool fits(const FieldSpec& field, const Json& value);
 /// The setting at a path below model; null: none.
 const FieldSpec* field_of(const std::string& path, const std::vector<const Schema*>& schemas);
 

@@ -34,21 +34,43 @@ int64_t width_of(const Shape& shape) {
   return rows == 0 ? 0 : shape.numel() / rows;
 }
 
-/// The rows of queries, keys or values in the fused projection.
-void add_part(const HeadLayout& heads, Part part, int64_t& at, std::vector<HfRows>& out) {
+/// The rows of queries, keys or values in the fused projection: those of one of `groups` groups of
+/// heads.
+void add_part(const HeadLayout& heads, Part part, int64_t group, int64_t groups, HfPlacement& out) {
   const char* name = part == Part::queries ? "q" : part == Part::keys ? "k" : "v";
   for (const LogicalMatrix& matrix : qkv_matrices(heads, 1)) {
     if (matrix.name != name) continue;
+    const int64_t each = matrix.num_rows() / groups, begin = group * each, end = begin + each;
+    int64_t at = 0;  // of the range, among the matrix's rows
     for (const RowRange& range : matrix.rows) {
-      out.push_back({0, range.first, at, range.rows});
+      const int64_t from = std::max(begin, at), to = std::min(end, at + range.rows);
+      if (from < to) out.rows.push_back({0, range.first + from - at, out.height, to - from});
+      out.height += std::max<int64_t>(0, to - from);
       at += range.rows;
     }
   }
 }
 
-/// Whether a name fits a pattern, in which {x} stands for digits.
+/// The rows of a tensor for parts of the fused projection.
+void add_parts(const HfTensor& tensor, const HeadLayout& heads, HfPlacement& out) {
+  const HfTensorRule& rule = *tensor.rule;
+  MT_USER_CHECK(heads.groups % rule.groups == 0, ErrorClass::config,
+                cat("the family's tensor ", tensor.name, " has ", rule.groups,
+                    " groups of heads, which do not divide ", heads.groups, " key/value heads"),
+                "choose another number of heads, or export to another family");
+  out.height = 0;
+  const Part second = rule.keys_last ? Part::values : Part::keys,
+             third = rule.keys_last ? Part::keys : Part::values;
+  for (int64_t group = 0; group < rule.groups; ++group)
+    for (const Part part : {Part::queries, second, third})
+      if (rule.part == part || rule.part == Part::all)
+        add_part(heads, part, group, rule.groups, out);
+}
+
+/// Whether a name fits a pattern, in which {x} stands for digits, and * at the end for any rest.
 bool fits_pattern(std::string_view pattern, std::string_view name) {
   while (!pattern.empty()) {
+    if (pattern == "*") return true;
     if (pattern.front() != '{') {
       if (name.empty() || name.front() != pattern.front()) return false;
       pattern.remove_prefix(1);
@@ -210,9 +232,7 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
     out.height += heights.back();
   }
   if (rule.part != Part::whole) {
-    out.height = 0;
-    for (Part part : {Part::queries, Part::keys, Part::values})
-      if (rule.part == part || rule.part == Part::all) add_part(heads, part, out.height, out.rows);
+    add_parts(tensor, heads, out);
   } else {
     for (int64_t s = 0; s < out.stacks; ++s) {
       int64_t offset = 0;
@@ -234,7 +254,10 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
   else if (rule.vector)
     out.shape = Shape{out.width};
   else if (shapes[0].rank() <= 1)
-    out.shape = Shape{out.stacks * out.height};
+    out.shape = rule.matrix ? Shape{1, out.height} : Shape{out.stacks * out.height};
+  else if (rule.flat)
+    out.shape = out.transposed ? Shape{out.stacks * out.width, out.height}
+                               : Shape{out.stacks * out.height, out.width};
   else if (out.stacks > 1 || rule.stacked)
     out.shape = out.transposed ? Shape{out.stacks, out.width, out.height}
                                : Shape{out.stacks, out.height, out.width};
@@ -259,7 +282,8 @@ std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& famil
 
 bool hf_unused(const HfFamily& family, std::string_view tensor) {
   return std::any_of(family.unused.begin(), family.unused.end(), [&](const auto& entry) {
-    return fits_pattern(entry.first, tensor) || fits_pattern(without_root(entry.first), tensor);
+    const std::string_view rest = without_root(entry.first);
+    return fits_pattern(entry.first, tensor) || (rest != "*" && fits_pattern(rest, tensor));
   });
 }
 

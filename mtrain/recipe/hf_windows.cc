@@ -6,17 +6,17 @@
 namespace mtrain::hf {
 namespace {
 
-/// Every n-th block has no window; 0: all have one.
+/// Every n-th block has no window; 0: all have one; -n: the first of every n blocks has none.
 std::vector<bool> all_but(int64_t n, int64_t layers) {
   std::vector<bool> out;
-  for (int64_t i = 1; i <= layers; ++i) out.push_back(n == 0 || i % n != 0);
+  for (int64_t i = 0; i < layers; ++i) out.push_back(n == 0 || (n > 0 ? i + 1 : i) % n != 0);
   return out;
 }
 
 }  // namespace
 
 std::optional<std::vector<bool>> windows_of(const Json& layer_types, int64_t layers) {
-  if (layers > 0 && layer_types.is_number_integer() && layer_types > 0)
+  if (layers > 0 && layer_types.is_number_integer() && layer_types != 0)
     return all_but(layer_types.get<int64_t>(), layers);
   if (!layer_types.is_array()) return std::nullopt;
   std::vector<bool> out;

@@ -8,8 +8,8 @@
 
 namespace mtrain::hf {
 
-/// By layer_types: a list of kinds, or, with `layers` > 0, also a number n > 0 for every n-th block
-/// without a window. Nothing: it is neither.
+/// By layer_types: a list of kinds, or, with `layers` > 0, also a number n: every n-th block has no
+/// window, or, with -n, the first of every n blocks. Nothing: it is neither.
 std::optional<std::vector<bool>> windows_of(const Json& layer_types, int64_t layers);
 
 /// The n for which exactly every n-th block has no window; 0 if all blocks have one; absent for any

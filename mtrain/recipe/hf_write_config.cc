@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -49,19 +47,15 @@ Json parse_source(const std::string& text) {
   return text.empty() ? Json::object() : parse(text, "config.json");
 }
 
-/// The number of config.json from which the setting follows. Of those that give it exactly, the one
-/// with fewer digits.
-double in_form(HfForm form, double setting) {
-  if (form == HfForm::same) return setting;
-  const bool root = form == HfForm::inverse_root;
-  const double theirs = root ? 1 / (setting * setting) : 1 / setting;
-  for (const int digits : {12, 15}) {
-    char text[40];
-    std::snprintf(text, sizeof(text), "%.*g", digits, theirs);
-    const double shorter = std::strtod(text, nullptr);
-    if ((root ? 1 / std::sqrt(shorter) : 1 / shorter) == setting) return shorter;
-  }
-  return theirs;
+/// The number of config.json from which the setting follows.
+double theirs_of(const HfKey& key, const HfModel& model, double setting) {
+  const auto factor = hf_factor(key, [&](const std::string& path) { return model.value(path); });
+  return hf_theirs(key, setting, factor.value_or(1));
+}
+
+/// Whether config.json does not have the setting's number itself.
+bool is_derived(const HfKey& key) {
+  return key.form != HfForm::same || key.whole || !key.times.empty();
 }
 
 /// Which blocks have a window.
@@ -209,8 +203,11 @@ class Writer {
         if (!one.is_null() && brief(ours) == brief(one)) return to_json(theirs);
     if (key.each_block) return each_block(model_, blocks_of(key, value), *key.each_block);
     Json json = setting_json(model_, key.setting);
-    const bool derived = key.form != HfForm::same || key.whole;
-    if (derived && json.is_number()) return in_json(key, json.get<double>());
+    if (!key.leading.empty()) return leading_list(key, json.get<int64_t>());
+    if (is_derived(key) && json.is_number()) {
+      const double theirs = theirs_of(key, model_, json.get<double>());
+      return key.whole ? Json(static_cast<int64_t>(theirs)) : Json(theirs);
+    }
     if (key.training && json.is_array()) {  // a coefficient of each method; transformers has one
       double sum = 0;
       for (const Json& part : json) sum += part.get<double>();
@@ -219,6 +216,14 @@ class Writer {
     if (key.omit && json == to_json(*key.omit)) return std::nullopt;
     const bool none = json.is_null() && !key.zero_key.empty();
     return none || json == 0 ? of_zero(key, std::move(json)) : json;
+  }
+
+  /// The first word for the first `count` blocks, then the second.
+  Json leading_list(const HfKey& key, int64_t count) const {
+    Json out = Json::array();
+    for (int64_t i = 0; i < model_.number("layers"); ++i)
+      out.push_back(key.leading[i < count ? 0 : 1]);
+    return out;
   }
 
   /// A pattern of blocks, or that of the interval if it is empty.
@@ -242,12 +247,6 @@ class Writer {
     const Node number = hf_meaning_of_zero(
         family_, key.setting, [&](const std::string& path) { return model_.value(path); });
     return number.is_null() ? zero : to_json(number);
-  }
-
-  static Json in_json(const HfKey& key, double setting) {
-    const double theirs = in_form(key.form, setting);
-    if (key.whole) return static_cast<int64_t>(theirs);
-    return theirs;
   }
 
   Json dropout(const HfKey& key) const {
@@ -325,7 +324,8 @@ std::string values_without(const HfFamily& family, const std::string& path,
     bool flags = true;
     for (const auto& [theirs, ours] : key.values) {
       flags = flags && theirs.is(NodeKind::boolean);
-      known.push_back(brief(ours));
+      if (std::find(known.begin(), known.end(), brief(ours)) == known.end())
+        known.push_back(brief(ours));
     }
     if ((flags || key.closed) && std::find(known.begin(), known.end(), value) == known.end())
       return join(known, " or ");
@@ -339,8 +339,8 @@ std::string number_without(const HfFamily& family, const std::string& path, cons
     if (key.setting != path || key.rule != HfKeyRule::setting || key.write_nothing) continue;
     const Json value = setting_json(model, path);
     if (key.zero_refused && value == 0) return "a number other than 0";
-    if (!value.is_number() || (!key.whole && key.form == HfForm::same)) continue;
-    const double theirs = in_form(key.form, value.get<double>());
+    if (!value.is_number() || !is_derived(key)) continue;
+    const double theirs = theirs_of(key, model, value.get<double>());
     if (!std::isfinite(theirs)) return cat("numbers with an inverse as ", key.name);
     if (!key.whole) continue;
     if (theirs != std::floor(theirs)) return cat("whole numbers as ", key.name);
@@ -464,6 +464,8 @@ const HfFamily& hf_family_for_export(const HfFamilies& families, const std::stri
     if (!part.empty()) lacking.push_back(cat(family->model_type, ": not implemented: ", part));
     return !part.empty();
   });
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [](const HfFamily* family) { return !family->last_choice; });
   std::vector<std::string> names;
   for (const HfFamily* family : candidates) names.push_back(family->model_type);
   const auto named = std::find(names.begin(), names.end(), type);

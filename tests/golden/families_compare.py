@@ -235,8 +235,8 @@ def reference(family, model, batch, folder):
     if "documents" in batch:
         named["packed_gradients"] = packed
     # By the last word: a file may have the module that holds a buffer under another name.
-    stored = model.state_dict().keys() - dict(model.named_parameters()).keys()
-    constant = last_words(stored) - last_words(parameters_of(model))
+    stored = model.state_dict().keys() - parameters_of(model).keys()
+    constant = (last_words(stored) - last_words(parameters_of(model))) | set(family.constant)
     for what, tensors in named.items():
         out[what] = {n: t for n, t in as_in_file(model, tensors, scratch).items() if not last_words([n]) & constant}
     return {"rows": first, "steps": steps, **out}
@@ -247,7 +247,7 @@ def short_config(model, folder):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         given = json.load(file)
     defaults = type(model.config)().to_dict()
-    needed = ("model_type", "architectures", "vocab_size", "max_position_embeddings", "n_positions")
+    needed = ("model_type", "architectures", "vocab_size", "max_position_embeddings", "n_positions", "max_seq_len")
     absent = object()
     short = {k: v for k, v in given.items() if k in needed or defaults.get(k, absent) != v}
     with open(os.path.join(folder, "config.short.json"), "w", encoding="utf-8") as file:

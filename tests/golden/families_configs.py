@@ -1,111 +1,15 @@
 """The models that families_compare.py compares: for each model_type a config class of transformers and configurations of it.
 
-To add a family, add an entry to FAMILIES: the names of the classes, the arguments of the config class that all its configurations
-have, and one dictionary for each configuration with what differs. Sizes come from DECODER or ENCODER unless the entry has others.
+To add a family, add an entry to FAMILIES, or with experts to EXPERTS of families_experts.py: the names of the classes, the arguments of
+the config class that all its configurations have, and one dictionary for each configuration with what differs. families_parts.py
+describes an entry; sizes come from its DECODER or ENCODER unless the entry has others.
 Choose sizes that tell parts apart: head_dim other than hidden_size / heads, one, several and as many key/value heads as heads,
 windows shorter than 32 tokens, every kind of rotary scaling, each switch of the family in both positions. `documents=False` is no
 argument of the config class: it leaves out the packed documents, where a model computes by the length of the longest sequence.
 """
 
-from dataclasses import dataclass, field
-
-VOCAB = 271  # more than the bytes, so that the byte tokenizer fits; no multiple of anything
-
-DECODER = dict(
-    vocab_size=VOCAB, hidden_size=24, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    max_position_embeddings=64, initializer_range=0.08, attention_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-)
-ENCODER = dict(
-    vocab_size=VOCAB, hidden_size=24, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
-    max_position_embeddings=64, initializer_range=0.08, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    pad_token_id=0,
-)
-PAIRS = dict(
-    vocab_size=VOCAB, d_model=24, d_kv=10, d_ff=44, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
-    relative_attention_max_distance=16, dropout_rate=0.0, pad_token_id=0, eos_token_id=1,
-)
-
-
-@dataclass
-class Family:
-    config: str  # a class of transformers
-    model: str  # the class whose logits are compared
-    base: dict  # arguments of all configurations
-    variants: dict  # name: arguments of one configuration
-    sizes: dict = field(default_factory=lambda: DECODER)
-    task: str = "next"  # "masked": some tokens are targets, and no attention is causal; "pairs": of an encoder and a decoder
-    no_decay: str = r"_norm\.weight$"  # parameters of two dimensions without weight decay: weights of norms, biases
-    std: float = 0.25  # of matrices
-    bounds: dict = field(default_factory=dict)  # where the common ones of families_compare.py do not hold; say why
-
-
-def rope(kind="default", theta=10000.0, **more):
-    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
-
-
-def without(sizes, *names):
-    return {name: value for name, value in sizes.items() if name not in names}
-
-
-# Original lengths shorter than the batch's 32 tokens, so that scaling has an effect on every frequency.
-LLAMA3 = rope("llama3", 5000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
-LINEAR = rope("linear", 5000.0, factor=2.5)
-DYNAMIC = rope("dynamic", 5000.0, factor=2.0)
-YARN = rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16)
-YARN_FULL = rope(
-    "yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=2.0, mscale=0.7,
-    mscale_all_dim=0.4, truncate=False,
-)
-YARN_FACTOR = rope("yarn", 5000.0, factor=4.0, original_max_position_embeddings=16, attention_factor=1.3)
-FACTORS = dict(short_factor=[1.0, 1.1, 1.3, 1.4, 1.7], long_factor=[1.2, 1.9, 2.4, 3.0, 4.1])  # of heads of 10
-LONGROPE = rope("longrope", 5000.0, factor=2.5, original_max_position_embeddings=16, **FACTORS)
-SHORTROPE = rope("longrope", 5000.0, attention_factor=1.2, original_max_position_embeddings=64, factor=1.0, **FACTORS)
-
-HALF = dict(partial_rotary_factor=0.5)
-WIDE = dict(head_dim=10)  # wider than hidden_size / heads
-ONE_KV, ALL_KV = dict(num_key_value_heads=1), dict(num_key_value_heads=4)
-
-PHI_FACTORS = dict(short_factor=[1.0, 1.2, 1.5], long_factor=[1.3, 2.1, 3.5])  # of heads of 6
-PHI_LONG = rope("longrope", 5000.0, **PHI_FACTORS)
-GLM = {
-    "plain": dict(rms_norm_eps=1e-5),
-    "no biases, tied, one kv head": dict(attention_bias=False, tie_word_embeddings=True, **ONE_KV),
-    "rotary positions of a third, all kv heads": dict(**rope(theta=500.0, partial_rotary_factor=0.34), **ALL_KV),
-    "linear": dict(**rope("linear", 5000.0, factor=2.5, partial_rotary_factor=0.5)),
-}
-NO_DROPOUT = {k: v for k, v in DECODER.items() if k != "attention_dropout"}
-# Experts as DeepSeek-V3's, the first block without; and latent attention with parts of all widths.
-ONE_TOKEN = dict(
-    n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1,
-)
-ROUTED = dict(ONE_TOKEN, num_mtp_layers=0)
-LATENT = dict(
-    num_key_value_heads=4, q_lora_rank=14, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8,
-)
-
-ROBERTA = {"plain": {}, "one segment, large epsilon": dict(type_vocab_size=1, layer_norm_eps=1e-5)}
-# The norms of later steps' gradients, of weights that already differ by rounding; step 0 and the losses are within 3e-6.
-LATER = dict(loss=3e-5)
-
-# Windows shorter than the batch's 32 tokens, in a number of blocks that is no multiple of the families' intervals.
-WINDOWS = dict(num_hidden_layers=3, sliding_window=7)
-GEMMA2 = {
-    "plain": dict(rms_norm_eps=1e-5),
-    "no caps, untied, one kv head": dict(
-        final_logit_softcapping=None, attn_logit_softcapping=None, tie_word_embeddings=False, **ONE_KV),
-    "small caps, another scale, biases, all kv heads, linear": dict(
-        final_logit_softcapping=4.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=12, attention_bias=True, **ALL_KV, **LINEAR),
-    "full attention first": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
-    "windows of all blocks": dict(layer_types=["sliding_attention"] * 3),
-    "no windows, yarn": dict(layer_types=["full_attention"] * 3, **YARN),
-}
-
-
-def rope_by_kind(full, theta):
-    """rope_parameters of both kinds of attention; `full` from rope(), and `theta` of the blocks with a window."""
-    return dict(rope_parameters=dict(
-        full_attention=full["rope_parameters"], sliding_attention=dict(rope_type="default", rope_theta=theta)))
-
+from families_experts import EXPERTS
+from families_parts import *  # noqa: F403
 
 FAMILIES = {
     "llama": Family("LlamaConfig", "LlamaForCausalLM", {}, {
@@ -259,6 +163,36 @@ FAMILIES = {
         "no windows, positions of all blocks, yarn": dict(sliding_window=None, layer_types=["full_attention"] * 5, **YARN),
         "no windows and no positions": dict(layer_types=["full_attention"] * 5),
     }, bounds=LATER),
+    "hyperclovax": Family("HyperCLOVAXConfig", "HyperCLOVAXForCausalLM", {}, {
+        "plain": dict(rms_norm_eps=1e-5),
+        "all factors, tied, one kv head": dict(
+            embedding_multiplier=2.5, residual_multiplier=0.4, logits_scaling=0.3, attention_multiplier=0.25,
+            tie_word_embeddings=True, **ONE_KV),
+        "one norm each, biases, wide heads, yarn": dict(
+            use_post_norm=False, attention_bias=True, mlp_bias=True, logits_scaling=1.7, **WIDE, **YARN),
+        "all kv heads, linear": dict(residual_multiplier=0.7, **ALL_KV, **LINEAR),
+    }),
+    "cwm": Family("CwmConfig", "CwmForCausalLM", dict(num_hidden_layers=5, sliding_window=7, head_dim=10), {
+        "plain": dict(rms_norm_eps=1e-6, **LLAMA3),
+        "windows of all blocks, tied, one kv head": dict(
+            layer_types=["sliding_attention"] * 5, tie_word_embeddings=True, **ONE_KV, **rope(theta=5000.0)),
+        "no windows, all kv heads, yarn": dict(layer_types=["full_attention"] * 5, **ALL_KV, **YARN),
+        "without rotary settings": dict(
+            max_position_embeddings=9000, layer_types=["full_attention"] * 2 + ["sliding_attention"] * 3),
+    }, bounds=LATER, std=0.15),
+    "gptj": Family("GPTJConfig", "GPTJForCausalLM", {}, GPTJ, sizes=GPTJ_SIZES),
+    "codegen": Family("CodeGenConfig", "CodeGenForCausalLM", {}, GPTJ, sizes=GPTJ_SIZES),
+    "falcon": Family("FalconConfig", "FalconForCausalLM", {}, {
+        "7B": dict(layer_norm_epsilon=1e-3),
+        "40B": dict(new_decoder_architecture=True, num_kv_heads=2, ffn_hidden_size=44),
+        "11B, untied": dict(
+            new_decoder_architecture=True, num_ln_in_parallel_attn=1, num_kv_heads=4, tie_word_embeddings=False,
+            **rope(theta=500.0)),
+        "40B with one kv head, tanh, linear": dict(
+            new_decoder_architecture=True, num_kv_heads=1, activation="gelu_pytorch_tanh", **LINEAR),
+        "no multi-query, yarn": dict(multi_query=False, num_kv_heads=4, **YARN),
+        "7B with a number of kv heads": dict(num_kv_heads=4, activation="gelu_new"),
+    }, sizes=without(DECODER, "num_key_value_heads", "intermediate_size")),
     "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", dict(hidden_size=64), {
         "plain": dict(layer_norm_eps=1e-3),
         "one after the other, all of a head is rotated": dict(
@@ -298,80 +232,6 @@ FAMILIES = {
         "gelu_new, a quarter of a head is rotated": dict(
             hidden_act="gelu_new", **rope(theta=5000.0, partial_rotary_factor=0.25)),
     }, sizes=without(DECODER, "num_key_value_heads")),
-    "mixtral": Family(
-        "MixtralConfig", "MixtralForCausalLM", dict(num_local_experts=5, router_aux_loss_coef=0.0), {
-            "plain": dict(rms_norm_eps=1e-6),
-            "three of five experts, wide heads, one kv head": dict(num_experts_per_tok=3, **WIDE, **ONE_KV),
-            "all experts, window, all kv heads": dict(num_experts_per_tok=5, sliding_window=7, **ALL_KV),
-            "tied, yarn": dict(tie_word_embeddings=True, **YARN, **WIDE),
-        }),
-    "qwen3_moe": Family("Qwen3MoeConfig", "Qwen3MoeForCausalLM", dict(
-        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, router_aux_loss_coef=0.0), {
-            "raw weights": dict(norm_topk_prob=False, **WIDE),
-            "normalized, biases, one kv head": dict(norm_topk_prob=True, attention_bias=True, rms_norm_eps=1e-5, **ONE_KV),
-            "every second block, window": dict(
-                decoder_sparse_step=2, num_hidden_layers=3, use_sliding_window=True, sliding_window=6, norm_topk_prob=True),
-            "one expert, tied, yarn": dict(num_experts_per_tok=1, tie_word_embeddings=True, **YARN),
-        }),
-    "qwen2_moe": Family("Qwen2MoeConfig", "Qwen2MoeForCausalLM", dict(
-        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, shared_expert_intermediate_size=28,
-        router_aux_loss_coef=0.0), {
-            "raw weights": dict(norm_topk_prob=False, rms_norm_eps=1e-5),
-            "normalized, no biases, one kv head": dict(norm_topk_prob=True, qkv_bias=False, **ONE_KV),
-            "every second block, tied": dict(decoder_sparse_step=2, num_hidden_layers=3, tie_word_embeddings=True),
-        }),
-    "olmoe": Family("OlmoeConfig", "OlmoeForCausalLM", dict(num_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
-        "raw weights": dict(norm_topk_prob=False, rms_norm_eps=1e-6),
-        "normalized, limits, all kv heads": dict(norm_topk_prob=True, clip_qkv=0.7, **ALL_KV),
-        "biases, tied": dict(attention_bias=True, tie_word_embeddings=True),
-    }),
-    "glm4_moe": Family("Glm4MoeConfig", "Glm4MoeForCausalLM", ROUTED, {
-        "plain": dict(rms_norm_eps=1e-6, head_dim=8),
-        "norms and biases, groups, wide heads": dict(
-            use_qk_norm=True, attention_bias=True, n_group=4, topk_group=2, routed_scaling_factor=1.7, head_dim=12),
-        "raw weights, two shared experts": dict(
-            norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2, num_hidden_layers=3, head_dim=8, **ONE_KV),
-        "all of a head is rotated, one expert": dict(num_experts_per_tok=1, partial_rotary_factor=1.0),
-    }),
-    "dots1": Family("Dots1Config", "Dots1ForCausalLM", dict(ONE_TOKEN, sliding_window=None), {
-        "normalized": dict(norm_topk_prob=True, n_shared_experts=1, first_k_dense_replace=1),
-        "raw weights, biases, groups, wide heads": dict(
-            norm_topk_prob=False, attention_bias=True, n_shared_experts=2, n_group=2, topk_group=1, **WIDE),
-        "window, one kv head": dict(
-            norm_topk_prob=True, n_shared_experts=1, sliding_window=6, max_window_layers=1, num_hidden_layers=3, **ONE_KV),
-    }),
-    "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", dict(ROUTED, **LATENT), {
-        "plain": dict(n_group=4, topk_group=2),
-        "no latent of queries, biases, raw weights": dict(
-            q_lora_rank=None, attention_bias=True, norm_topk_prob=False, n_group=1, topk_group=1),
-        "halves are rotated, wide values": dict(rope_interleave=False, v_head_dim=20, n_group=2, topk_group=2),
-        "yarn with its softmax factor": dict(**YARN_FULL, n_group=2, topk_group=1, routed_scaling_factor=0.6),
-        "equal widths, one expert, tied": dict(
-            v_head_dim=10, num_experts_per_tok=1, tie_word_embeddings=True, n_group=2, topk_group=1),
-    }),
-    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", dict(ONE_TOKEN, **LATENT), {
-            "greedy": dict(topk_method="greedy", n_group=1, topk_group=1),
-            "groups, no latent of queries": dict(
-                topk_method="group_limited_greedy", n_group=4, topk_group=2, q_lora_rank=None, routed_scaling_factor=1.6),
-            "biases, yarn": dict(
-                topk_method="greedy", n_group=1, topk_group=1, attention_bias=True, n_shared_experts=2, **YARN_FULL),
-        }),
-    "minimax_m2": Family("MiniMaxM2Config", "MiniMaxM2ForCausalLM", dict(
-        num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0), {
-            "plain": dict(head_dim=10),
-            "half of a head is rotated, one kv head": dict(
-                head_dim=8, **ONE_KV, rope_parameters=dict(
-                    rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
-            "one expert, tied": dict(head_dim=6, num_experts_per_tok=1, tie_word_embeddings=True, rms_norm_eps=1e-5, **ALL_KV),
-        }),
-    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", dict(
-        num_local_experts=6, num_experts_per_tok=3, sliding_window=6, head_dim=8, router_aux_loss_coef=0.0), {
-            "plain": dict(swiglu_limit=0.9, **rope(theta=5000.0)),
-            "no biases of attention, one kv head, yarn": dict(attention_bias=False, swiglu_alpha=1.3, **ONE_KV, **YARN),
-            "windows of all blocks, two experts, tied": dict(
-                layer_types=["sliding_attention"] * 2, num_experts_per_tok=2, tie_word_embeddings=True, **rope()),
-        # With yarn, fp32 of transformers is 5e-5 from float64 after five steps, and mtrain 3e-6.
-        }, no_decay=r"_norm\.weight$|_bias$", bounds=dict(LATER, steps=1e-4)),
     "gpt2": Family(
         "GPT2Config", "GPT2LMHeadModel", dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0), {
             "plain": {},
@@ -417,4 +277,5 @@ FAMILIES = {
         "plain": {},
         "untied, relu": dict(feed_forward_proj="relu", tie_word_embeddings=False, num_decoder_layers=3),
     }, sizes=PAIRS, task="pairs", no_decay=r"_norm\.weight$|relative_attention_bias", std=0.1),  # scores are not scaled
+    **EXPERTS,
 }

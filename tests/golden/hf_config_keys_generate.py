@@ -17,6 +17,9 @@ CLASSES = [
     "GemmaConfig", "Glm4Config", "GlmConfig", "HeliumConfig", "Jais2Config", "MinistralConfig", "NemotronConfig",
     "Olmo2Config", "OlmoConfig", "Phi3Config", "PhiConfig", "SeedOssConfig", "Starcoder2Config", "GraniteConfig", "Gemma2Config",
     "VaultGemmaConfig", "Gemma3TextConfig", "Olmo3Config", "Cohere2Config", "Exaone4Config",
+    "GraniteMoeConfig", "GraniteMoeSharedConfig", "SolarOpenConfig", "FlexOlmoConfig", "CwmConfig", "AfmoeConfig",
+    "GPTJConfig", "CodeGenConfig", "FalconConfig", "Ernie4_5_MoeConfig", "Glm4MoeLiteConfig", "ExaoneMoeConfig", "HYV3Config",
+    "MellumConfig",
 ]
 
 

@@ -26,8 +26,9 @@ Built read_settings(const std::string& text, const SubjectOptions& options, cons
   const std::string& file = options.config;
   auto config = nlohmann::json::parse(text);
   Built built{.type = family.plugin, .vocab_size = config.at("vocab_size")};
-  built.max_positions =
-      config.value("n_positions", config.value("max_position_embeddings", int64_t{0}));
+  built.max_positions = config.value(
+      "n_positions",
+      config.value("max_position_embeddings", config.value("max_seq_len", int64_t{0})));
   const Schema& schema = plugins.load(Model::kKind, built.type).schema;
   const SchemaCatalog catalog = schema_catalog(plugins);
   HfTarget target{.families = families,

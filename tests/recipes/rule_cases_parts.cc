@@ -42,6 +42,8 @@ constexpr RuleCase kParts[] = {
      "model.moe.top_k=1 model.moe.router.pre_softmax=true"},
     {"expert-bias-score", "moe", "model.moe.router.bias=true",
      "model.moe.router.bias=true model.moe.router.score=sigmoid"},
+    {"expert-bias-score", "moe", "model.moe.router.bias=true",
+     "model.moe.router.bias=true model.moe.router.pre_softmax=true"},
     {"group-top-k", "moe", "model.moe.router.group_top_k=3 model.moe.router.groups=2",
      "model.moe.router.group_top_k=1 model.moe.router.groups=2"},
     {"groups-divide-experts", "moe", "model.moe.router.groups=3", "model.moe.router.groups=4"},

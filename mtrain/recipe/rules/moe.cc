@@ -31,10 +31,12 @@ constexpr Rule kRules[] = {
      "the softmax over one chosen expert is always 1", "the router would get no gradient",
      "model.moe.router.pre_softmax; model.moe.router.score"},
     {"expert-bias-score", "model.moe.router.bias", "model.moe.router.bias",
-     "model.moe.router.score in ['sigmoid', 'sqrtsoftplus']",
-     "a bias needs score sigmoid or sqrtsoftplus, not {model.moe.router.score}",
-     "the bias only affects the choice of experts, and softmax couples the scores of all experts",
-     "model.moe.router.score; model.moe.router.bias"},
+     "model.moe.router.score in ['sigmoid', 'sqrtsoftplus'] or model.moe.router.pre_softmax",
+     "a bias needs score sigmoid or sqrtsoftplus, or pre_softmax",
+     "the bias is added to the scores for the choice of experts, and a softmax over the chosen "
+     "ones "
+     "has no scores before the choice",
+     "model.moe.router.score; model.moe.router.pre_softmax=true; model.moe.router.bias"},
     {"group-top-k", "model.moe.router.group_top_k", "model.moe.router.group_top_k > 0",
      "model.moe.router.groups > 0 and model.moe.router.group_top_k <= model.moe.router.groups",
      "{model.moe.router.group_top_k} chosen groups are more than the {model.moe.router.groups} "

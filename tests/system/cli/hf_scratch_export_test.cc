@@ -55,13 +55,25 @@ std::string overrides(const mtrain::HfFamily& family) {
   for (const auto& [path, value] : family.settings)
     out += mtrain::cat(" model.", path, "=", value.as_text());
   static const std::map<std::string, std::string> extra = {
+      {"afmoe",
+       " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
+       "model.attention.rope_pattern=[0,1,1]"},
+      {"codegen", " model.activation=gelu"},
       {"cohere2",
        " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
        "model.attention.rope_pattern=[0,1,1]"},
+      {"dbrx", " model.attention.clip_qkv=8"},
       {"deepseek_v2",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
        "model.mla.v_head_dim=8"},
       {"deepseek_v3",
+       " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
+       "model.mla.v_head_dim=8"},
+      {"exaone_moe",
+       " model.attention.window=8 model.attention.window_blocks=[0,1,1] "
+       "model.attention.rope_pattern=[0,1,1]"},
+      {"falcon", " model.activation=gelu model.parallel=two_norms"},
+      {"glm4_moe_lite",
        " model.mla.kv_lora_rank=10 model.mla.qk_head_dim=6 model.mla.rope_head_dim=4 "
        "model.mla.v_head_dim=8"},
       {"qwen2_moe", " model.moe.shared_ffn_hidden_size=32"},
@@ -71,6 +83,11 @@ std::string overrides(const mtrain::HfFamily& family) {
       {"gemma3_text",
        " model.rope.local_theta=500 model.attention.window=8 model.attention.global_interval=2"},
       {"granite", " model.attention.softmax_scale=0.3 model.logit_scale=0.7"},
+      {"granitemoe", " model.attention.softmax_scale=0.3 model.logit_scale=0.7"},
+      {"granitemoeshared",
+       " model.attention.softmax_scale=0.3 model.moe.shared_ffn_hidden_size=32"},
+      {"gptj", " model.activation=gelu"},
+      {"mellum", " model.rope.local_theta=500"},
       {"olmo3", " model.rope.local_theta=500"},
       {"nemotron", " model.activation=squared_relu"},
       {"persimmon", " model.activation=squared_relu"},
@@ -118,7 +135,7 @@ TEST_CASE("a model from scratch is exported as each family, and read back as the
     check_round_trip(family);
     ++checked;
   }
-  CHECK(checked > 30);
+  CHECK(checked > 55);
 }
 
 TEST_CASE("what a family's keys cannot say is refused, with what they can say") {

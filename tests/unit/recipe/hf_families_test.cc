@@ -43,6 +43,27 @@ class Plugins {
 
 const std::string kHead = "model_type: a\narchitectures: [A]\n";
 
+/// A faulty file, and parts of the message.
+struct Case {
+  std::string text;
+  std::vector<std::string> parts;
+};
+
+void check_faults(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    const Plugins plugins;
+    plugins.write("model_tiny.families/a", c.text);
+    plugins.write("model_tiny.families/good", "model_type: good\narchitectures: [G]\nneeds: x\n");
+    const HfFamilies families = plugins.read();
+    CHECK_FALSE(families.faults().ok());
+    const std::string text = families.faults().text();
+    for (const std::string& part : c.parts) CHECK_MESSAGE(has(text, part), text);
+    CHECK(families.find("good", ""));  // other files stay usable
+    CHECK_THROWS_WITH_AS(families.find("a", ""), doctest::Contains("family a is faulty"), Error);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the families of this tree are valid and each says what it reads or lacks") {
@@ -85,10 +106,6 @@ TEST_CASE("the families of this tree are valid and each says what it reads or la
 }
 
 TEST_CASE("each fault of a family's file is named with its line") {
-  struct Case {
-    std::string text;
-    std::vector<std::string> parts;
-  };
   const std::vector<Case> cases = {
       {"", {"not a map"}},
       {"model_type: [", {"a.yaml:1"}},
@@ -140,18 +157,23 @@ TEST_CASE("each fault of a family's file is named with its line") {
       {kHead + "keys: {}\nzeros: {head_dim: hidden //}\n", {":4:"}},
       {kHead + "keys: {}\nzeros: {head_dim: \"'x'\"}\n", {"that is a whole number"}},
   };
-  for (const Case& c : cases) {
-    CAPTURE(c.text);
-    const Plugins plugins;
-    plugins.write("model_tiny.families/a", c.text);
-    plugins.write("model_tiny.families/good", "model_type: good\narchitectures: [G]\nneeds: x\n");
-    const HfFamilies families = plugins.read();
-    CHECK_FALSE(families.faults().ok());
-    const std::string text = families.faults().text();
-    for (const std::string& part : c.parts) CHECK_MESSAGE(has(text, part), text);
-    CHECK(families.find("good", ""));  // other files stay usable
-    CHECK_THROWS_WITH_AS(families.find("a", ""), doctest::Contains("family a is faulty"), Error);
-  }
+  check_faults(cases);
+}
+
+TEST_CASE("each fault of what depends on other keys, and of parts of projections, is named") {
+  check_faults({
+      {kHead + "keys:\n  x: {setting: y, times: z //}\n", {"a.yaml:4:"}},
+      {kHead + "keys:\n  x: {setting: y, with: {z: 1}}\n", {"x refers to z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, leading: [z]}\n", {"there is no 'leading'"}},
+      {kHead + "keys:\n  x: {only: [1], or: =z-1, because: w}\n",
+       {"x has the value of z, which is no key"}},
+      {kHead + "keys:\n  x: {setting: y, default: =4*z}\n",
+       {"x has the value of z, which is no key"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, part: keys, groups: 2}\n",
+       {"t: groups are of a tensor with all parts"}},
+      {kHead + "keys: {}\ntensors:\n  t: {parameter: p, groups: none}\n",
+       {"wanted the number of groups of heads"}},
+  });
 }
 
 TEST_CASE("families that are like each other: changes, removed entries, circles") {
@@ -191,6 +213,7 @@ keys:
   x: {setting: layer, default: 1}
   act: {setting: norm, values: {soft: layer, hard: sharp}, default: soft}
   y: {setting: layers, required: {norms: rms}, default: 1}
+  z: {setting: layers, times: "layers * heigth"}
   drop: {dropout: dropout, default: 0.0}
 training_settings: [speed]
 tensors:
@@ -209,11 +232,12 @@ tensors:
        {"settings: model.bias cannot be 3: it is true or false",
         "settings: model.norm cannot be round: it is one of rms, layer", "no setting widht",
         "keys.x: the model plugin tiny has no setting layer",
+        "keys.z: the model plugin tiny has no setting heigth",
         "a.yaml:7:", "keys.act: model.norm cannot be sharp",
         "keys.y: the model plugin tiny has no setting norms", "no setting speed",
         "tensors.t: model.bias cannot be maybe", "tensors.u: model.layers cannot be few"})
     CHECK_MESSAGE(has(text, part), text);
-  CHECK(report.errors() == 9);
+  CHECK(report.errors() == 10);
 }
 
 TEST_CASE("an earlier folder adds and replaces families; an earlier plugin replaces all") {

@@ -92,6 +92,9 @@ TEST_CASE("experts, one after the other, interleaved, and stacked") {
   CHECK(all.shape == Shape{2, 4, 6});
   CHECK(places(all, 1, 6) == Rows{1, 3, 5, 7, 9, 11});
   CHECK(all.element(7, 2) == (1 * 4 + 2) * 6 + 1);  // expert 1, column 2, row 1
+  const HfPlacement flat = placed({.transpose = true, .stacked = true, .flat = true}, {}, {stack});
+  CHECK(flat.shape == Shape{8, 3});
+  CHECK(flat.element(4, 2) == (4 + 2) * 3 + 1);  // expert 1, column 2, row 1
   CHECK_THROWS_AS(placed({}, {}, {Shape{2, 5}, Shape{2, 6}}), Error);
 }
 
@@ -107,6 +110,21 @@ TEST_CASE(
   CHECK(placed({}, {}, {Shape{3, 5}}, 1, 3).shape == Shape{1, 5});  // a matrix without the word
   CHECK_THROWS_WITH_AS(placed({.vector = true}, {}, {Shape{3, 5}}),
                        doctest::Contains("t is a vector, and p0 has 3 rows for it"), Error);
+}
+
+TEST_CASE("groups of heads, each with its queries, values and keys, and a matrix of one row") {
+  // 4 heads of width 1: each is its query, its key, its value.
+  const HfTensorRule rule{.part = Part::all, .keys_last = true, .groups = 2};
+  const HfPlacement place = placed(rule, {4, 4, 1}, {Shape{12, 3}});
+  CHECK(place.shape == Shape{12, 3});
+  CHECK(places(place, 0, 12) == Rows{0, 4, 2, 1, 5, 3, 6, 10, 8, 7, 11, 9});
+  // 4 heads on 2 groups of keys and values: each group is two queries, its key, its value.
+  CHECK(places(placed(rule, {4, 2, 1}, {Shape{8, 3}}), 0, 8) == Rows{0, 1, 3, 2, 4, 5, 7, 6});
+  CHECK_THROWS_WITH_AS(placed(rule, {3, 3, 1}, {Shape{9, 3}}),
+                       doctest::Contains("2 groups of heads, which do not divide 3"), Error);
+  const HfPlacement row = placed({.matrix = true}, {}, {Shape{5}});
+  CHECK(row.shape == Shape{1, 5});
+  CHECK(places(row, 0, 5) == Rows{0, 1, 2, 3, 4});
 }
 
 TEST_CASE("heads of latent attention have no common width, whatever the width of the model") {
@@ -136,7 +154,7 @@ TEST_CASE("settings decide which tensors a model has") {
       {.tensor = "model.{i}.x.{e}", .parameters = {"b.{i}.x"}, .blocks = "sparse"},
       {.tensor = "head", .parameters = {"head"}, .when = {{"tied", Node::boolean(false)}}}};
   family.copies = {{"head", "model.embed", {{"tied", Node::boolean(true)}}}};
-  family.unused = {{"model.{i}.mask", "a mask"}};
+  family.unused = {{"model.{i}.mask", "a mask"}, {"mtp.*", "further tokens"}};
   const Schema plugin = schema();
   auto names = [&](const std::string& settings) {
     const Node section = parse_yaml(settings);
@@ -156,6 +174,9 @@ TEST_CASE("settings decide which tensors a model has") {
   CHECK(hf_unused(family, "12.mask"));
   CHECK_FALSE(hf_unused(family, "model.x.mask"));
   CHECK_FALSE(hf_unused(family, "model.1.masks"));
+  CHECK(hf_unused(family, "mtp.0.w.weight"));
+  CHECK_FALSE(hf_unused(family, "mtp0.w"));
+  CHECK_FALSE(hf_unused(family, "model.embed"));
 }
 
 TEST_CASE("blocks for further tokens have the numbers after the last block, and are like it") {
