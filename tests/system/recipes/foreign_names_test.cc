@@ -155,7 +155,8 @@ TEST_CASE(
         {"phi", "write llama, which implements phi" + folder},
         {"apertus", "apertus is not supported; not implemented: the activation xIELU"},
         {"lama", "did you mean llama?"},
-        {"falcon", ""}}) {
+        {"falcon", "write llama, which implements falcon" + folder},
+        {"bloom", ""}}) {
     ConfigRequest request{.recipe = "r.yaml",
                           .text = cat("model: {type: ", name,
                                       "}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"),
@@ -202,8 +203,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
         {"mistral", "help: did you mean mistral_7b?"},
         {"mistral", "write llama, which implements mistral; for trained weights"},
         {"phi3", "help: did you mean phi4?"},
-        {"falcon", "components: bert, gpt2, llama, moe"},
-        {"falcon", "help: choose one of them\n"}}) {
+        {"bloom", "components: bert, gpt2, llama, moe"},
+        {"bloom", "help: choose one of them\n"}}) {
     outcome = testing::cli({"check", listed, cat("model=", name)});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);
