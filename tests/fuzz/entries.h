@@ -43,6 +43,8 @@ void chat(std::string_view text);
 void recipe(std::string_view text);
 /// A folder of Hugging Face's layout: files with their names, "=====" between them.
 void hf_folder(std::string_view text);
+/// A folder of adapters of PyPI's peft, in the same form.
+void peft_folder(std::string_view text);
 /// The file of a family of Hugging Face models, and the tensors that it expands to.
 void hf_family(std::string_view text);
 
@@ -64,7 +66,9 @@ constexpr Entry kEntries[] = {{"yaml", yaml},
                               {"tcp_wires", tcp_wires},
                               {"watch_messages", watch_messages}};
 /// Entries that need more libraries: only fuzz_mutations has them.
-constexpr Entry kWholeEntries[] = {
-    {"recipe", recipe}, {"hf_folder", hf_folder}, {"hf_family", hf_family}};
+constexpr Entry kWholeEntries[] = {{"recipe", recipe},
+                                   {"hf_folder", hf_folder},
+                                   {"peft_folder", peft_folder},
+                                   {"hf_family", hf_family}};
 
 }  // namespace mtrain::fuzz

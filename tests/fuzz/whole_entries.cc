@@ -12,6 +12,7 @@
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/recipe.h"
+#include "mtrain/train/peft_adapter.h"
 #include "tests/fuzz/entries.h"
 #include "tests/fuzz/want.h"
 
@@ -98,6 +99,25 @@ void hf_folder(std::string_view text) {
     chat::ChatInput input;
     input.special = file.special;
     chat::ChatTemplate(file.source, file.name).render(input);
+  });
+  fs::remove_all(folder);
+}
+
+void peft_folder(std::string_view text) {
+  const fs::path folder = fs::temp_directory_path() / cat("mtrain-fuzz-peft-", ::getpid());
+  fs::create_directories(folder);
+  write_files(text, folder);
+  input_fault_only([&] {
+    const PeftAdapter adapter = read_peft_folder(folder);
+    for (const PeftModule& m : adapter.modules) {
+      want(static_cast<int64_t>(m.a.size()) == m.rank * m.in, "a has its shape");
+      want(static_cast<int64_t>(m.b.size()) == m.out * m.rank, "b has its shape");
+      want(m.scale > 0, "a factor is positive");
+      constexpr int64_t kMost = 1 << 20;
+      if (m.out * m.in > kMost) continue;
+      std::vector<float> weight(static_cast<size_t>(m.out * m.in));
+      add_product(m, weight);
+    }
   });
   fs::remove_all(folder);
 }
