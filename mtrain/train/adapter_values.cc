@@ -4,6 +4,7 @@
 #include <map>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/recipe/hf_source.h"
@@ -188,7 +189,7 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
 }
 
 void import_adapters(const PeftAdapter& adapter, const std::string& folder, const Recipe& recipe,
-                     PluginHost& plugins, ParamList& parameters) {
+                     PluginHost& plugins, ParamList& parameters, bool warns) {
   const PeftSection& peft = recipe.settings.peft;
   const AdapterLayout layout = adapter_layout(recipe, plugins);
   std::vector<std::string> faults = differing_modules(adapter, layout);
@@ -196,12 +197,18 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   for (const auto& [layer, rows, columns, matrices] : layout.layers)
     values[layer] = {std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
                      std::vector<float>(static_cast<size_t>(rows * peft.rank))};
+  const PeftModule* split = nullptr;
   for (const PeftModule& m : adapter.modules) {
     const auto tensor = find_named(layout.tensors, m.weight, &AdaptedTensor::name);
     if (tensor == layout.tensors.end()) continue;
+    if (tensor->blocks.size() > 1 && m.rank == peft.rank) split = &m;
     if (std::string fault = take_module(m, *tensor, peft, values); !fault.empty())
       faults.push_back(std::move(fault));
   }
+  if (split && warns)
+    log_warn("peft.init_from: adapters of fused weights, such as ", split->module(),
+             ", are split into one for each matrix, with copies of lora_A: they start as the same "
+             "function, and train otherwise than in peft");
   constexpr size_t kMost = 12;
   if (faults.size() > kMost) {
     const size_t more = faults.size() - kMost;

@@ -47,8 +47,10 @@ MT_API PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins,
 
 /// Fills the adapters of `parameters` of this rank. Error(checkpoint) with everything in which the
 /// adapters differ from those of the recipe: weights, ranks, factors. `folder`: for messages.
+/// `warns`: of adapters that train otherwise than in peft; one rank of a job does.
 MT_API void import_adapters(const PeftAdapter& adapter, const std::string& folder,
-                            const Recipe& recipe, PluginHost& plugins, ParamList& parameters);
+                            const Recipe& recipe, PluginHost& plugins, ParamList& parameters,
+                            bool warns);
 
 /// values [out,in] += scale · b · a, in float.
 MT_API void add_product(const PeftModule& module, std::span<float> values);

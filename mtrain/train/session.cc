@@ -104,7 +104,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   if (options.initialise && options.new_adapters && adapters && !s.peft.init_from.empty())
     with_path_origins(recipe.inputs, [&] {
       const fs::path folder = recipe.resolve(s.peft.init_from);
-      import_adapters(read_peft_folder(folder), folder.string(), recipe, plugins, parameters);
+      import_adapters(read_peft_folder(folder), folder.string(), recipe, plugins, parameters,
+                      options.check_whole_model);
     });
 }
 
