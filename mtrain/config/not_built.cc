@@ -59,6 +59,13 @@ void NotBuilt::settings(const Schema& owner, const std::string& path, const Node
     std::string full = cat(path, ".", spec.path);
     std::string shown = spec.secret ? full : cat(full, "=", brief(*value, 40));
     std::string remedy = spec.required ? "" : cat(full, "=", spec.default_value);
+    if (!spec.needs_values.empty() && !spec.choices.empty()) {
+      std::vector<std::string> others;
+      for (const auto& choice : spec.choices)
+        if (std::ranges::find(spec.needs_values, choice) == spec.needs_values.end())
+          others.push_back(choice);
+      remedy = cat(full, "=", join(others, " or "));
+    }
     wish(spec.needs, {std::move(shown), std::move(remedy), full, value->loc()});
   }
 }

@@ -1,5 +1,6 @@
 #include "mtrain/recipe/cluster.h"
 
+#include <algorithm>
 #include <cctype>
 #include <vector>
 
@@ -25,8 +26,11 @@ std::span<const GpuType> gpu_types() { return kGpuTypes; }
 
 const GpuType& gpu_type(std::string_view name) {
   std::vector<std::string> names;
+  const auto same_letter = [](char a, char b) {  // H100 is h100
+    return std::tolower(static_cast<unsigned char>(a)) == b;
+  };
   for (const auto& type : kGpuTypes) {
-    if (name == type.name) return type;
+    if (std::ranges::equal(name, std::string_view(type.name), same_letter)) return type;
     names.emplace_back(type.name);
   }
   auto near = nearest(name, names, 1);

@@ -210,7 +210,7 @@ constexpr RuleCase kSettings[] = {
      "profiling.type=trace profiling.start=100000000 profiling.end=100000002",
      "profiling.type=trace"},
     {"skip-steps-reached", "llama", "train.skip_steps=[3,100000000]", "train.skip_steps=[3]"},
-    {"peft-base", "llama", "peft.type=lora dataset.type=gpt", "peft.type=lora dataset.type=mock"},
+    {"peft-base", "llama", "peft.type=lora dataset.type=gpt", "peft.type=lora dataset={type:mock}"},
     {"peft-dropout-tp", "llama", "peft.type=lora peft.dropout=0.1 dist.tp=2",
      "peft.type=lora peft.dropout=0.1"},
     {"peft-hf", "llama", "peft.type=lora checkpoint.hf=out", "peft.type=lora"},

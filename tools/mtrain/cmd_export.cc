@@ -73,7 +73,7 @@ void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun
       cat("merge the adapters into their weights: mtrain merge ", options.from, " --into ");
   MT_USER_CHECK(!is_gguf(options), ErrorClass::usage,
                 "a GGUF file needs all weights, and this run has adapters only",
-                cat(merge, "DIR, then: mtrain export DIR ", options.to));
+                cat(merge, "DIR, then: mtrain convert DIR ", options.to));
   MT_USER_CHECK(
       options.family.empty(), ErrorClass::usage,
       "--family has no effect on a folder of adapters: it has the names of model.init_from",

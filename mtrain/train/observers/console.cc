@@ -142,7 +142,7 @@ class Console final : public Observer {
     int64_t tokens = i.global_batch_size * i.seq_length;
     print(cat(printable(i.name.empty() ? "run" : i.name), ": ",
               human_count(static_cast<double>(i.parameters)), " parameters",
-              i.trained < i.parameters
+              i.trained > 0 && i.trained < i.parameters
                   ? cat(" (", human_count(static_cast<double>(i.trained)), " trained)")
                   : "",
               ", ", i.dtype, " on ", printable(i.device), printable(dtype_note(i))));

@@ -86,7 +86,7 @@ TEST_CASE("auto uses bf16 under FP8 and FP4 products") {
     DtypeChoice choice =
         choose_dtype(recipe(folder.path, cat("dtype: auto, ", products)), no_plugins());
     CHECK(choice.dtype == "bf16");
-    CHECK(choice.reason.find("products compute in bf16") != std::string::npos);
+    CHECK(choice.reason.find("is computed in bf16") != std::string::npos);
   }
 }
 

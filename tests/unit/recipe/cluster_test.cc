@@ -4,6 +4,11 @@
 
 namespace mtrain {
 
+TEST_CASE("the name of a GPU may be written in capitals") {
+  CHECK(gpu_type("H100").name == gpu_type("h100").name);
+  CHECK_THROWS_AS(gpu_type("H10"), Error);
+}
+
 TEST_CASE("what a device calls itself gives its type") {
   struct Case {
     const char *device, *type;
