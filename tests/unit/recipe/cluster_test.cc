@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "mtrain/base/error.h"
+
 namespace mtrain {
 
 TEST_CASE("the name of a GPU may be written in capitals") {
