@@ -48,8 +48,9 @@ double distance(std::string_view wanted, std::string_view name, bool old) {
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
-  // "enabled" in one section is not what it was in another.
-  if (old && !wanted_parent.empty() && !parent_near) return -1;
+  // "enabled" in one section is not what it was in another; cp_comm_type is.
+  const bool word = leaf.find('_') == std::string_view::npos;
+  if (old && word && !wanted_parent.empty() && !parent_near) return -1;
   // A long name rarely occurs in another section by accident.
   if (leaf_typos == 0)
     return parent_near ? 0.5 * parent_typos : leaf.size() >= kDistinctiveLength ? 2.5 : 3.5;

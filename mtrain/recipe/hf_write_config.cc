@@ -14,7 +14,6 @@
 
 namespace mtrain {
 namespace {
-
 using namespace hf;
 
 constexpr double kLargestWhole = 9007199254740992;  // of those that double has all of
