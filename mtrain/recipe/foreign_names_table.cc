@@ -402,6 +402,7 @@ constexpr ForeignName kNames[] = {
     {"data_parallel_shard_degree", "torchtitan", "dist.zero", "3 shares parameters, gradients and optimizer state over the data-parallel ranks"},
     {"data_parallel_replicate_degree", "torchtitan", "dist.hsdp", ""},
     {"data_parallel_size", "Megatron-LM", "dist.nproc", "dist.tp x dist.pp x dist.cp x this"},
+    {"dp", "many trainers", "dist.nproc", "dist.tp x dist.pp x dist.cp x this"},
     {"fsdp", "transformers, axolotl", "dist.zero", "full_shard is 3, shard_grad_op is 2"},
     {"fsdp_config", "transformers, axolotl", "dist.zero", "full_shard is 3, shard_grad_op is 2"},
     {"data_parallel_sharding_strategy", "Megatron-LM", "dist.zero", "no_shard is 0, optim is 1, optim_grads is 2, optim_grads_params is 3"},
