@@ -265,7 +265,9 @@ class FolderTensors final : public HfTensorSource {
   std::vector<TensorSpec> specs_;
 };
 
-HfExported write(HfTensorSource& reader, uint64_t shard_bytes, HfFolderWriter& out) {
+}  // namespace
+
+HfExported write_hf_weights(HfTensorSource& reader, uint64_t shard_bytes, HfFolderWriter& out) {
   const std::vector<TensorSpec>& specs = reader.specs();
   HfExported done{.tensors = specs.size()};
   for (const TensorSpec& spec : specs)
@@ -274,8 +276,6 @@ HfExported write(HfTensorSource& reader, uint64_t shard_bytes, HfFolderWriter& o
   done.files = written.files, done.ranks = written.ranks;
   return done;
 }
-
-}  // namespace
 
 std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& store, int64_t step,
                                                       const HfExport& options) {
@@ -286,7 +286,7 @@ HfExported export_hf_weights(const CheckpointStore& store, int64_t step, const H
                              HfFolderWriter& out) {
   std::optional<CheckpointTensors> tensors;
   out.team().together([&] { tensors.emplace(store, step, options); });
-  return write(*tensors, options.shard_bytes, out);
+  return write_hf_weights(*tensors, options.shard_bytes, out);
 }
 
 std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::optional<DType> dtype,
@@ -297,7 +297,7 @@ std::unique_ptr<HfTensorSource> hf_folder_tensors(const HfDir& source, std::opti
 HfExported convert_hf_weights(const HfDir& source, std::optional<DType> dtype, uint64_t shard_bytes,
                               HfFolderWriter& out, const HfFamily* family) {
   FolderTensors tensors(source, dtype, shard_bytes, family);
-  return write(tensors, shard_bytes, out);
+  return write_hf_weights(tensors, shard_bytes, out);
 }
 
 }  // namespace mtrain

@@ -107,6 +107,10 @@ class HfTensorSource : public HfTensorReader {
   virtual const std::vector<TensorSpec>& specs() const = 0;
 };
 
+/// Writes all tensors of a source as the weights of a folder; collective over the writer's team.
+MT_API HfExported write_hf_weights(HfTensorSource& reader, uint64_t shard_bytes,
+                                   HfFolderWriter& out);
+
 /// Refers to `options`. Throws what export_hf_weights throws.
 MT_API std::unique_ptr<HfTensorSource> hf_checkpoint_tensors(const CheckpointStore& store,
                                                              int64_t step, const HfExport& options);

@@ -13,7 +13,7 @@ namespace mtrain {
 namespace {
 
 /// The tensors of the folder, with adapters added to some.
-class MergedTensors final : public HfTensorReader {
+class MergedTensors final : public HfTensorSource {
  public:
   MergedTensors(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
                 uint64_t shard_bytes, const HfFamily* family)
@@ -37,7 +37,7 @@ class MergedTensors final : public HfTensorReader {
         cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),
         "give the folder of the model for which the adapters were trained");
   }
-  const std::vector<TensorSpec>& specs() const { return plain_->specs(); }
+  const std::vector<TensorSpec>& specs() const override { return plain_->specs(); }
 
   void read(size_t i, const HfSink& out) override {
     const auto found = adapted_.find(i);
@@ -94,13 +94,7 @@ void add_product(const PeftModule& m, std::span<float> values) {
 HfExported write_merged(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
                         uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out) {
   MergedTensors tensors(base, adapter, dtype, shard_bytes, family);
-  const std::vector<TensorSpec>& specs = tensors.specs();
-  HfExported done{.tensors = specs.size()};
-  for (const TensorSpec& spec : specs)
-    done.bytes += static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
-  const HfWritten written = out.weights(specs, shard_bytes, tensors);
-  done.files = written.files, done.ranks = written.ranks;
-  return done;
+  return write_hf_weights(tensors, shard_bytes, out);
 }
 
 }  // namespace mtrain
