@@ -60,6 +60,7 @@ void add_eval_command(CLI::App& app, Cli& cli);
 void add_generate_command(CLI::App& app, Cli& cli);
 void add_export_command(CLI::App& app, Cli& cli);
 void add_merge_command(CLI::App& app, Cli& cli);
+void add_adapters_command(CLI::App& app, Cli& cli);
 void add_import_command(CLI::App& app, Cli& cli);
 void add_convert_command(CLI::App& app, Cli& cli);
 void add_families_command(CLI::App& app, Cli& cli);

@@ -189,6 +189,9 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"import", "FFo"},
                                                                {"convert", "FF"},
                                                                {"merge", "F"},
+                                                               {"adapters ls", "F"},
+                                                               {"adapters diff", "FF"},
+                                                               {"adapters merge", "F"},
                                                                {"eval", "o"},
                                                                {"generate", "o"},
                                                                {"completion", "s"}};

@@ -1,0 +1,89 @@
+// mtrain adapters: lists, compares and combines adapters of folders and runs.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "done.h"
+#include "mtrain/base/text.h"
+#include "mtrain/train/peft_adapter.h"
+#include "roots.h"
+#include "small_tokenizer.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+void copy_adapters(const Scratch& scratch) {
+  for (const char* name : {"start", "end"})
+    fs::copy(source_root() / "tests/golden/adapters/qv" / name, scratch / name,
+             fs::copy_options::recursive);
+  fs::copy(source_root() / "tests/golden/adapters/all/end", scratch / "other",
+           fs::copy_options::recursive);
+}
+
+}  // namespace
+
+TEST_CASE("adapters ls and diff describe adapters") {
+  const Scratch scratch("mtrain-adapters-diff");
+  copy_adapters(scratch);
+  const Json listed = Json::parse(done(scratch, "adapters ls start other --json").out);
+  REQUIRE(listed.size() == 2);
+  CHECK(listed[0].at("rank") == 4);
+  CHECK(listed[1].at("rank") == 3);
+  CHECK(listed[0].at("weights").get<int>() < listed[1].at("weights").get<int>());
+  CHECK(has(done(scratch, "adapters ls start other").out, "start"));
+  CHECK(done(scratch, "adapters diff start start").out == "no difference\n");
+  const Json diff = Json::parse(done(scratch, "adapters diff start end --json").out);
+  CHECK(diff.at("differing") == listed[0].at("weights"));
+  CHECK(diff.at("relative").get<double>() > 0);
+  CHECK(diff.at("relative").get<double>() < 1);
+  CHECK(has(done(scratch, "adapters diff start other").out, "model.layers.0.mlp.down_proj"));
+}
+
+TEST_CASE("adapters merge: the result is the weighted sum, and a folder like any other") {
+  const Scratch scratch("mtrain-adapters-blend");
+  copy_adapters(scratch);
+  done(scratch, "-q adapters merge start other --weights 0.5,2 --into both");
+  fs::create_directories(scratch / "there");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / "there" / file);
+  write_at(scratch / "there/tokenizer.json", small_tokenizer(200));
+  done(scratch, "-q merge both --base there --into merged");
+  // The same changes one after the other: 0.5 of the first, then twice the second.
+  done(scratch, "-q adapters merge start --weights 0.5 --into half");
+  done(scratch, "-q adapters merge other --weights 2 --into twice");
+  done(scratch, "-q merge half --base there --into step");
+  done(scratch, "-q merge twice --base step --into again");
+  auto loss = [&](const std::string& folder) {
+    return Json::parse(done(scratch, "eval --from " + folder +
+                                         " dataset=mock --batches 2 model.seq_length=16 --json")
+                           .out)
+        .at("loss")
+        .get<double>();
+  };
+  CHECK(std::fabs(loss("merged") / loss("again") - 1) < 1e-6);
+  CHECK(std::fabs(loss("merged") / loss("there") - 1) > 1e-4);
+  done(scratch, "-q adapters merge start end --method ties --density 0.5 --into ties");
+  CHECK(Json::parse(done(scratch, "adapters ls ties --json").out)[0].at("rank") == 4);
+}
+
+TEST_CASE("adapters refuses what it cannot combine, by name") {
+  const Scratch scratch("mtrain-adapters-refused");
+  copy_adapters(scratch);
+  auto refuses = [&](const std::string& words, const char* text) {
+    const Outcome out = cli_in(scratch.path(), "adapters " + words);
+    CHECK(out.status != 0);
+    CHECK_MESSAGE(has(out.err, text), out.err);
+    CHECK_FALSE(fs::exists(scratch / "out"));
+  };
+  refuses("merge start other --method linear --into out", "with rank 4, adapter 2 of");
+  refuses("merge start end --weights 1 --into out", "--weights has 1 number for 2 adapters");
+  refuses("merge start end --weights 1,x --into out", "'x' is not a number");
+  refuses("merge start end --method ties --into out", "needs --density");
+  refuses("merge start end --density 0.5 --into out", "--density has no effect");
+  refuses("diff start absent", "is neither a run, nor a checkpoint");
+  refuses("merge start end --into start", "start");
+}
