@@ -22,10 +22,9 @@ MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED, const Tensor
                             DType computed = DType::f32);
 
 /// y = x · f while training, where each element's factor f is drawn uniformly from 1 - eps to
-/// 1 + eps (Fedus et al. 2022, arXiv:2101.03961), as one of 2^kJitterBits equally spaced values.
-/// The draw depends only on seed, name, step and global token index, as that of dropout(). The
-/// product is rounded once. About five passes over memory per bit: there is no fused kernel.
-inline constexpr int kJitterBits = 12;
+/// 1 + eps (Fedus et al. 2022, arXiv:2101.03961), as one of 2^kUniformBits (noise_ops.h) equally
+/// spaced values. The draw depends only on seed, name, step and global token index, as that of
+/// dropout(). The product is rounded once.
 MT_API Tensor jitter(const Tensor& x_TD, float eps, uint64_t name_key);
 
 /// How logits become a selection of top_k experts and their weights: w_j = scaling · s_j / Σ s over

@@ -46,6 +46,7 @@ void BlockSettings::bind(Fields& f) {
     "factor of the embeddings (Granite); 0: the square root of hidden_size, rounded to the "
     "dtype of activations (Gemma)")
       .min(0);
+  bind_embedding_noise(f, embedding_noise);
   f("residual_multiplier", residual_multiplier,
     "factor of what attention and MLP add to the residual stream (Granite)")
       .exclusive_min(0);
@@ -54,6 +55,20 @@ void BlockSettings::bind(Fields& f) {
   f("logit_cap", logit_cap, "soft cap c of the logits, c * tanh(x / c), after logit_scale; 0: none")
       .min(0)
       .renamed_from({"final_logit_softcapping"});
+}
+
+void bind_embedding_noise(Fields& f, double& alpha) {
+  f("embedding_noise", alpha,
+    "NEFTune: while training, add uniform noise of up to embedding_noise / sqrt(seq_length * "
+    "hidden_size) to the embeddings, before a factor of theirs; 0: none")
+      .min(0)
+      .example("5")
+      .resume(ResumeClass::safe);
+}
+
+float embedding_noise_size(double alpha, int64_t seq_length, int64_t width) {
+  return static_cast<float>(
+      alpha / std::sqrt(static_cast<double>(seq_length) * static_cast<double>(width)));
 }
 
 NormOptions BlockSettings::norm_options(float eps) const {

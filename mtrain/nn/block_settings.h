@@ -9,12 +9,18 @@
 
 namespace mtrain {
 
+/// The setting embedding_noise of decoders.
+MT_API void bind_embedding_noise(Fields& f, double& alpha);
+/// The largest noise on an element of the embeddings, alpha / sqrt(seq_length · width).
+MT_API float embedding_noise_size(double alpha, int64_t seq_length, int64_t width);
+
 /// Settings at the top level of a model's section. The defaults are Llama's.
 struct MT_API BlockSettings {
   std::string norm = "rms", norm_position = "pre", parallel = "none", activation = "silu";
   bool norm_weight = true, norm_bias = true, norm_zero_centered = false;
   bool mlp_gated = true, mlp_bias = false, head_bias = false;
-  double embedding_multiplier = 1, residual_multiplier = 1, logit_scale = 1, logit_cap = 0;
+  double embedding_multiplier = 1, residual_multiplier = 1, logit_scale = 1, logit_cap = 0,
+         embedding_noise = 0;
   void bind(Fields& f);
 
   NormOptions norm_options(float eps) const;

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "mtrain/autograd/multi_token_ops.h"
+#include "mtrain/autograd/noise_ops.h"
+#include "mtrain/base/rng.h"
 
 namespace mtrain {
 
@@ -123,6 +125,8 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
   embedding_factor_ = c.block.embedding_factor(c.hidden_size, s.dtype());
+  noise_ = embedding_noise_size(c.block.embedding_noise, positions, c.hidden_size);
+  noise_key_ = name_key((s / "embed" / "noise").path());
   const StageRange& stage = context.stage;
   const bool ahead = c.mtp.layers > 0, has_mtp = ahead && stage.has_mtp();
   Parameter* shared = nullptr;
@@ -169,7 +173,7 @@ void Decoder::build_head(const Dim& vocab, Parameter* table) {
 }
 
 Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
-  if (embed_) x_TD = (*embed_)(input.tokens_T);
+  if (embed_) x_TD = add_noise((*embed_)(input.tokens_T), noise_, noise_key_);
   if (embed_ && embedding_factor_ != 1) x_TD = scale(x_TD, embedding_factor_);
   int64_t first = context_.stage.layers(settings_.layers).first;
   auto block = [this, first, input](int64_t i, const Tensor& x) {

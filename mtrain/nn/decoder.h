@@ -88,8 +88,9 @@ class MT_API Decoder : public Model {
   Tensor streams(const Tensor& normed_TD, const ModelInput& input) const;
   DecoderSettings settings_;
   ModelContext context_;
-  RopeTable rope_, local_rope_;  // of blocks without and with a window
-  float embedding_factor_ = 1;
+  RopeTable rope_, local_rope_;             // of blocks without and with a window
+  float embedding_factor_ = 1, noise_ = 0;  // noise_: largest of the embeddings while training
+  uint64_t noise_key_ = 0;
   std::optional<Embedding> embed_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;

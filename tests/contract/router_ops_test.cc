@@ -9,6 +9,7 @@
 #include "contract/router_reference.h"
 #include "contract/test_backends.h"
 #include "mtrain/autograd/expert_ops.h"
+#include "mtrain/autograd/noise_ops.h"
 #include "mtrain/base/rng.h"
 
 namespace mtrain::contract {
@@ -19,8 +20,8 @@ namespace {
 Values jitter_factors(ExecutionContext& ctx, int64_t count, int64_t first, double eps) {
   Values out;
   for (int64_t i = 0; i < count; ++i) {
-    double u = std::ldexp(0.5, -kJitterBits);
-    for (int bit = 1; bit <= kJitterBits; ++bit) {
+    double u = std::ldexp(0.5, -kUniformBits);
+    for (int bit = 1; bit <= kUniformBits; ++bit) {
       RngStream stream(ctx.seed(), name_key("jitter") + static_cast<uint64_t>(bit), ctx.step);
       if (stream.uniform(static_cast<uint64_t>(first + i)) >= 0.5f) u += std::ldexp(1, -bit);
     }
@@ -87,6 +88,46 @@ TEST_CASE("jitter: uniform, the same however the tokens are split, and none in e
   CHECK(values_of(jitter(x, kEps, 77)) != whole);
   ctx.training = false;
   CHECK(values_of(jitter(x, kEps, 77)) == Values(kRows * kCols, 1.0));
+}
+
+TEST_CASE("add_noise: values and gradients, the same however the tokens are split") {
+  Figures figures("add_noise");
+  for (int64_t rows : kOddSizes)
+    for (float size : {0.01f, 2.0f}) {
+      constexpr int64_t kCols = 33, kFirst = 1000;
+      Fixture other;
+      other.context().step = 5;
+      // A factor of jitter with eps = 1 is 1 + n for noise n of size 1.
+      Values noise = jitter_factors(other.context(), rows * kCols, kFirst * kCols, 1);
+      for (double& v : noise) v = (v - 1) * static_cast<double>(size);
+      Case c{.name = cat("add_noise ", size, " ", rows), .out = {rows, kCols}};
+      c.inputs = {{"x", {rows, kCols}, random_values(rows * kCols, "x")}};
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        ctx.step = 5;
+        ctx.first_token = kFirst;
+        return add_noise(t[0], size, name_key("jitter"));
+      };
+      c.forward = [=](const std::vector<Values>& v) {
+        Values y = v[0];
+        for (size_t i = 0; i < y.size(); ++i) y[i] += noise[i];
+        return y;
+      };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{dy};
+      };
+      c.remove = [](KernelTable& kernels) { kernels.dropout = nullptr; };
+      check(c, figures);
+    }
+  Fixture lab;
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, Values(6 * 5, 0.0), {6, 5}, DType::f32);
+  const Values whole = values_of(add_noise(x, 1, 77));
+  ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{4, 2}});
+  const Values split =
+      values_of(add_noise(make(ctx, Values(2 * 5, 0.0), {2, 5}, DType::f32), 1, 77));
+  CHECK(std::equal(split.begin(), split.end(), whole.begin() + 20));
+  ctx.training = false;
+  CHECK(values_of(add_noise(x, 1, 77)) == Values(30, 0.0));
 }
 
 TEST_CASE("router_logits in bf16: those of a linear layer in bf16, with their gradients") {

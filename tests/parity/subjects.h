@@ -32,7 +32,8 @@ inline const std::vector<Subject>& subjects() {
        "attention: {qkv_bias: true, qk_norm: true, qk_norm_scope: all_heads}, moe: {experts: 8, "
        "top_k: 2, ffn_hidden_size: 64}}"},
       {"gpt2",
-       "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
+       "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true, "
+       "embedding_noise: 0.5}"},
       {"bert",
        "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, dropout: 0.1}"},
       {"t5",
@@ -54,7 +55,7 @@ inline const std::vector<Subject>& variants() {
       {"gemma2",
        "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, "
        "norm_position: sandwich, norm_zero_centered: true, activation: gelu_new, "
-       "embedding_multiplier: 0, logit_cap: 30, tie_embeddings: true}"},
+       "embedding_multiplier: 0, embedding_noise: 0.5, logit_cap: 30, tie_embeddings: true}"},
       {"neox",
        "{type: llama, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 256, norm: layer, "
        "parallel: two_norms, mlp_gated: false, activation: gelu, mlp_bias: true, rope: {percent: "

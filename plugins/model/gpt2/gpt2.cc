@@ -3,9 +3,11 @@
 #include <cmath>
 #include <memory>
 
+#include "mtrain/autograd/noise_ops.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/config/fields.h"
 #include "mtrain/nn/attention.h"
+#include "mtrain/nn/block_settings.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/mlp.h"
 #include "mtrain/plugin/plugin.h"
@@ -16,7 +18,7 @@ namespace {
 struct Gpt2Config {
   int64_t layers = 12, hidden_size = 768, heads = 12, kv_heads = 0, ffn_hidden_size = 0,
           max_positions = 0, position_offset = 0;
-  double norm_eps = 1e-5, init_std = 0.02, dropout = 0;
+  double norm_eps = 1e-5, init_std = 0.02, dropout = 0, embedding_noise = 0;
   bool tie_embeddings = true;
   std::string activation = "gelu_new";
 
@@ -97,7 +99,11 @@ class Gpt2 final : public Model {
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
     if (embed_) {
-      x_TD = add((*embed_)(input.tokens_T), (*positions_)(input.positions_T));
+      x_TD = add_noise((*embed_)(input.tokens_T),
+                       embedding_noise_size(config_.embedding_noise, context_.max_positions,
+                                            config_.hidden_size),
+                       name_key("embed.noise"));
+      x_TD = add(x_TD, (*positions_)(input.positions_T));
       x_TD = dropout(x_TD, static_cast<float>(config_.dropout), name_key("embed.drop"));
     }
     int64_t first = context_.stage.layers(config_.layers).first;
@@ -191,6 +197,7 @@ void Gpt2Config::bind(Fields& f) {
       .min(0)
       .exclusive_max(1)
       .renamed_from({"hidden_dropout", "resid_pdrop"});
+  bind_embedding_noise(f, embedding_noise);
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});

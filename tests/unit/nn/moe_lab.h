@@ -10,6 +10,7 @@
 
 #include "contract/harness.h"
 #include "contract/router_reference.h"
+#include "mtrain/autograd/noise_ops.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/nn/moe_settings.h"
@@ -132,8 +133,8 @@ inline std::vector<Choice> choices_of(const Values& z, const MoeOptions& o) {
 inline Values jittered(const Values& x, double eps) {
   Values out = x;
   for (size_t i = 0; i < x.size(); ++i) {
-    double u = std::ldexp(0.5, -kJitterBits);
-    for (int bit = 1; bit <= kJitterBits; ++bit) {
+    double u = std::ldexp(0.5, -kUniformBits);
+    for (int bit = 1; bit <= kUniformBits; ++bit) {
       RngStream stream(kSeed, name_key("router.jitter") + static_cast<uint64_t>(bit));
       if (stream.uniform(i) >= 0.5f) u += std::ldexp(1, -bit);
     }
