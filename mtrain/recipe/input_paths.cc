@@ -1,6 +1,7 @@
 #include "mtrain/recipe/input_paths.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "mtrain/base/log.h"
 #include "mtrain/config/provenance.h"
@@ -207,12 +208,14 @@ bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b
   return !of_a.empty() && of_a == files(b);
 }
 
-void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths) {
+void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths,
+                         std::string_view section) {
   const std::string text = error.message() + error.hint();
   const InputPath* named = nullptr;
-  // Several settings may name one folder; the text names the setting that was read.
+  // Several settings may name one folder: the text, or else the section, says which one was read.
   auto fit = [&](const InputPath& path) {
-    return std::pair(path.result.native().size(), text.find(path.setting) != std::string::npos);
+    return std::tuple(path.result.native().size(), text.find(path.setting) != std::string::npos,
+                      !section.empty() && path.setting.starts_with(cat(section, ".")));
   };
   for (const auto& path : paths) {
     const bool there =

@@ -80,17 +80,21 @@ MT_API void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
 MT_API bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,
                        std::string_view setting);
 
-/// Rethrows the Error with a clause that says where the path in its message comes from.
+/// Rethrows the Error with a clause that says where the path in its message comes from. `section`:
+/// of several settings with that path, the one in this section of the recipe is named.
 [[noreturn]] MT_API void rethrow_with_origin(const Error& error,
-                                             const std::vector<InputPath>& paths);
+                                             const std::vector<InputPath>& paths,
+                                             std::string_view section = {});
 
-/// Calls `read`; its Errors then also name the setting of the file.
+/// Calls `read`, which reads files of this section of the recipe; its Errors then also name the
+/// setting of the file.
 template <class Read>
-auto with_path_origins(const std::vector<InputPath>& paths, Read&& read) -> decltype(read()) {
+auto with_path_origins(const std::vector<InputPath>& paths, Read&& read,
+                       std::string_view section = {}) -> decltype(read()) {
   try {
     return read();
   } catch (const Error& error) {
-    rethrow_with_origin(error, paths);
+    rethrow_with_origin(error, paths, section);
   }
 }
 

@@ -77,10 +77,11 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
     ctx->tracked_axis = {.axis = parallel->tp, .residual = parallel->residual_placement()};
 
   TokenizerContext tokenizer_context{recipe.directory};
-  tokenizer = with_path_origins(recipe.inputs, [&] {
+  auto open_tokenizer = [&] {
     return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"),
                                    tokenizer_context);
-  });
+  };
+  tokenizer = with_path_origins(recipe.inputs, open_tokenizer, "tokenizer");
   vocab_size = vocabulary_rows(s, *tokenizer);
   valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
 

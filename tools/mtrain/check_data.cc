@@ -69,7 +69,7 @@ class DataChecker {
   template <class Work>
   void attempt(const std::string& section, const Work& work) {
     try {
-      with_path_origins(recipe_.inputs, work);
+      with_path_origins(recipe_.inputs, work, section);
     } catch (const Error& error) {
       const std::string setting = setting_of(recipe_, section, error.message());
       recipe_.report

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "completion.h"
 #include "help_format.h"
+#include "mtrain/base/log.h"
 #include "mtrain/plugin/probe.h"
 #include "mtrain/recipe/input_paths.h"
 
@@ -23,6 +24,9 @@ int main(int argc, char** argv) {
                  "search this folder for plugins first (repeatable)")
       ->type_name("DIR");
   app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
+  app.parse_complete_callback([&cli] {  // before the callback of the command
+    if (cli.quiet) mtrain::set_log_level(mtrain::LogLevel::warn);
+  });
   app.footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml                 train (the same as: mtrain train "
@@ -47,6 +51,7 @@ int main(int argc, char** argv) {
   mtrain::add_import_command(app, cli);
   mtrain::add_export_command(app, cli);
   mtrain::add_merge_command(app, cli);
+  mtrain::add_adapters_command(app, cli);
   mtrain::add_convert_command(app, cli);
   mtrain::add_families_command(app, cli);
   mtrain::add_config_command(app, cli);

@@ -19,10 +19,11 @@
 namespace mtrain {
 namespace {
 
-/// Whether the checkpoint from which the run resumes already has all steps.
+/// Whether the checkpoint from which the run resumes already has all steps, or is the one in which
+/// the run has ended before them.
 bool nothing_to_do(const Trainer& trainer, const Recipe& recipe) {
   const int64_t steps = recipe.settings.train.steps;
-  return steps > 0 && trainer.info().first_step >= steps;
+  return steps > 0 && (trainer.info().first_step >= steps || trainer.out_of_patience());
 }
 
 void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
@@ -53,7 +54,10 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
   if (nothing_to_do(trainer, recipe))
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ",
              trainer.info().first_step, " of ", counted(recipe.settings.train.steps, "step"),
-             "; raise train.steps or choose another run.dir");
+             trainer.out_of_patience()
+                 ? "; its validation loss had stopped falling: raise validation.patience, set it "
+                   "to 0, or choose another run.dir"
+                 : "; raise train.steps or choose another run.dir");
 }
 
 }  // namespace
@@ -64,7 +68,6 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                                            : SignalWatch::Notice::nothing);
   // The reader of the output may exit (`| head`); training continues.
   std::signal(SIGPIPE, SIG_IGN);
-  if (cli.quiet) set_log_level(LogLevel::warn);
   if (const int64_t tasks = unconnected_tasks(); tasks > 1)
     log_warn("srun started ", tasks,
              " tasks, but each trains on its own: set MASTER_ADDR to the first task's machine to "
@@ -103,7 +106,8 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
         trainer->run();
         if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
         if (invocation) end_invocation(*invocation, trainer->state().step);
-        if (trainer->state().step >= last() || trainer->timed_out()) return;
+        if (trainer->state().step >= last() || trainer->timed_out() || trainer->out_of_patience())
+          return;
         stopped = true;
         if (first && signals.received() == 0)
           log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");

@@ -7,6 +7,7 @@
 #include "training_run.h"
 
 using namespace mtrain::testing;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -129,4 +130,41 @@ TEST_CASE("check --data says whose samples it counts, and reports another tokeni
                 other.err);
   for (const auto& message : {other.err, unprepared.err})
     CHECK_FALSE_MESSAGE(has(message, "\\x0a"), message);
+}
+
+TEST_CASE("a broken tokenizer is reported at its setting, also if model.init_from is that folder") {
+  Scratch scratch("mtrain-check-broken");
+  const std::string words =
+      "dataset=gpt dataset.path=x model.init_from=both tokenizer=hf tokenizer.path=both "
+      "run.dir=r";
+  write_at(scratch / "both/tokenizer.json", "{\"model\": ");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / "both" / file);
+  scratch.write("r.yaml", quant_recipe("type: llama, seq_length: 8", "train: {steps: 3}\n"));
+  for (const char* command : {"check --data r.yaml ", "r.yaml "}) {
+    CAPTURE(command);
+    Outcome done = cli_in(scratch.path(), command + words);
+    CHECK(done.status == 11);
+    CHECK_MESSAGE(has(done.err, "tokenizer.path is 'both'"), done.err);
+    CHECK_FALSE_MESSAGE(has(done.err, "model.init_from is"), done.err);
+  }
+}
+
+TEST_CASE("-q leaves out what is only information about the data") {
+  Scratch scratch("mtrain-check-quiet");
+  std::string chats;
+  for (int i = 0; i < 4; ++i)
+    chats += R"({"prompt": "a", "completion": "b"})"
+             "\n";
+  scratch.write("chats.jsonl", chats);
+  scratch.write("r.yaml", recipe("{type: sft, path: chats.jsonl, split: '50,50,0'}",
+                                 "validation: {interval: 0, steps: 0}\n"));
+  CHECK(has(cli_in(scratch.path(), "check --data r.yaml").err, "chats.jsonl"));
+  CHECK(cli_in(scratch.path(), "check --data -q r.yaml").err == "");
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=r").status == 0);
+  const Outcome loud = cli_in(scratch.path(), "eval --from r --batches 1"),
+                quiet = cli_in(scratch.path(), "eval -q --from r --batches 1");
+  CHECK_MESSAGE(has(loud.err, "chats.jsonl"), loud.err);
+  CHECK(quiet.status == 0);
+  CHECK_FALSE_MESSAGE(has(quiet.err, "sft:"), quiet.err);
 }
