@@ -131,6 +131,10 @@ class MT_API CheckpointStore {
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices,
                          std::string_view meta);
 
+  /// From the next save on, the checkpoint of this step is not deleted for its age. One step at a
+  /// time. Not during a save.
+  void keep_step(int64_t step) { kept_step_ = step; }
+
   /// Collective: every rank passes its failure, or null. If any rank failed, throws on all ranks
   /// with the same class: a failed rank throws its own message, the others report that another rank
   /// failed.
@@ -183,6 +187,7 @@ class MT_API CheckpointStore {
   StoreOptions options_;
   std::optional<RunLock> lock_;
   bool writable_ = false;
+  int64_t kept_step_ = -1;  // of keep_step()
   /// Makes temporary names unique. Counts calls of agree(), so it is equal on all ranks even after
   /// a save that one rank did not begin.
   int64_t serial_ = 0;

@@ -38,9 +38,10 @@ constexpr ForeignName kNames[] = {
     {"exit_interval", "Megatron-LM", "train.steps", "a run that was stopped is continued with more steps"},
     {"exit_duration_in_mins", "Megatron-LM", "train.max_minutes", ""},
     {"max_time", "Lightning", "train.max_minutes", "in minutes"},
-    {"early_stopping_patience", "axolotl", "", "a run ends after train.steps; metrics.jsonl has the validation losses"},
-    {"load_best_model_at_end", "transformers", "", "checkpoint.keep and checkpoint.retain_interval decide which checkpoints stay"},
-    {"metric_for_best_model", "transformers", "", "metrics.jsonl has the validation losses"},
+    {"early_stopping_patience", "axolotl, transformers", "validation.patience", ""},
+    {"early_stopping_threshold", "transformers", "validation.min_improvement", ""},
+    {"load_best_model_at_end", "transformers", "checkpoint.keep_best", "it keeps the checkpoint of the lowest validation loss"},
+    {"metric_for_best_model", "transformers", "checkpoint.keep_best", "the metric is the validation loss"},
     {"do_train", "transformers", "", "`mtrain RECIPE` trains, `mtrain eval RUN` evaluates"},
     {"do_eval", "transformers", "validation.steps", "0 switches validation off"},
     // sequence
@@ -105,7 +106,7 @@ constexpr ForeignName kNames[] = {
     {"optimizer_cpu_offload", "Megatron-LM", "optimizer.offload_fraction", "true is 1"},
     {"decoupled_lr", "Megatron-LM", "optimizer.embedding_lr", ""},
     {"embedding_lr_scale", "axolotl", "optimizer.embedding_lr", "optimizer.lr x the scale"},
-    {"neftune_noise_alpha", "transformers, axolotl", "", "noise on embeddings is not implemented"},
+    {"neftune_noise_alpha", "transformers, axolotl", "model.embedding_noise", ""},
     {"label_smoothing", "Megatron-LM, PyTorch", "", "label smoothing is not implemented"},
     {"label_smoothing_factor", "transformers", "", "label smoothing is not implemented"},
     // scheduler

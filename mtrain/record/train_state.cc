@@ -18,6 +18,8 @@ std::string to_json(const CheckpointMeta& m) {
              {"good_steps", s.good_steps},
              {"bad_steps", s.bad_steps}};
   if (s.skips > 0) state["skips"] = s.skips;  // otherwise digests equal those of older versions
+  if (s.best_step >= 0)
+    state["best"] = {{"loss", s.best_loss}, {"step", s.best_step}, {"waited", s.waited}};
   json out{{"state", std::move(state)},
            {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
            {"config", m.config},
@@ -45,6 +47,11 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.state.good_steps = s.at("good_steps").get<int64_t>();
     m.state.bad_steps = s.value("bad_steps", int64_t{0});
     m.state.skips = s.value("skips", int64_t{0});
+    if (s.contains("best")) {
+      m.state.best_loss = s["best"].at("loss").get<double>();
+      m.state.best_step = s["best"].at("step").get<int64_t>();
+      m.state.waited = s["best"].at("waited").get<int64_t>();
+    }
     m.state.seed = j.at("rng").at("seed").get<uint64_t>();
     m.config = j.at("config").get<std::string>();
     m.name = j.at("name").get<std::string>();

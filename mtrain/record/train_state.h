@@ -17,6 +17,9 @@ struct TrainState {
   int64_t good_steps = 0;  // since the loss scale last changed
   int64_t bad_steps = 0;   // non-finite steps that have not yet halved the scale
   int64_t skips = 0;       // consecutive updates skipped because of their loss or gradient norm
+  double best_loss = 0;    // the lowest of the validations so far; of best_step
+  int64_t best_step = -1;  // -1: none, or the run does not need it
+  int64_t waited = 0;      // validations in a row that have not lowered the loss
   uint64_t seed =
       0;  // together with `step`, the complete state of the counter-based random numbers
 };

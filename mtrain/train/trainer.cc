@@ -226,7 +226,7 @@ void Trainer::run() {
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
-  while (state_.step < s.train.steps && !(stopped = should_stop())) {
+  while (state_.step < s.train.steps && !out_of_patience() && !(stopped = should_stop())) {
     if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
       skip_listed_step();
       notify([&](Observer& o) { o.on_skipped_step(state_.step, state_.consumed_tokens); });
@@ -236,15 +236,19 @@ void Trainer::run() {
     bool last = state_.step == s.train.steps;
     if (due(s.train.weight_hash_interval))
       require_equal_replicas(session_.parameters, mesh_, state_.step);
-    if (due(s.validation.interval) && !last) evaluate();
-    if (due(s.checkpoint.interval) || last) save();
+    // The last checkpoint has the result of the last validation if the run needs it; otherwise the
+    // checkpoint comes first.
+    const bool lowest =
+        (last ? tracks_best() : due(s.validation.interval)) && validate() && s.checkpoint.keep_best;
+    if (due(s.checkpoint.interval) || last || lowest) save();
   }
   end_profile(true);
   end_save();
   if (saved_step_ != state_.step && state_.step > 0) save();
   end_save();
   require_saved();
-  if (!stopped && info_.first_step < s.train.steps) evaluate();
+  if (!stopped && state_.step > info_.first_step && state_.step != validated_step_) validate();
+  report_best();
   notify([&](Observer& o) { o.on_end(state_.step); });
 }
 

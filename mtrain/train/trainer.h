@@ -56,6 +56,9 @@ class MT_API Trainer {
   void run();
   /// True if run() ended before the last step because of train.max_minutes.
   bool timed_out() const { return timed_out_; }
+  /// True if the last validations, as many as validation.patience, have not lowered the loss: the
+  /// run has ended before its last step.
+  bool out_of_patience() const;
   /// One step, without evaluation, saving or observers: for benchmarks. REQUIRES: the last step is
   /// not done yet.
   StepMetrics step();
@@ -89,6 +92,11 @@ class MT_API Trainer {
   }
   OptimizerState* optimizer_state() { return optimizer_state_ ? &*optimizer_state_ : nullptr; }
   bool should_stop();
+  /// Evaluates and keeps account of the lowest loss, for validation.patience and
+  /// checkpoint.keep_best. True if the loss is the lowest so far.
+  bool validate();
+  bool tracks_best() const;
+  void report_best();
   /// True if train.max_minutes have passed and this invocation has done at least one step.
   bool out_of_time() const;
   /// Runs a step of train.skip_steps: skips its samples without an update.
@@ -174,6 +182,7 @@ class MT_API Trainer {
   RunInfo info_;
   PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;
+  int64_t validated_step_ = -1;        // by this object
   std::optional<Error> save_failure_;  // of the last save; absent if it succeeded
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps

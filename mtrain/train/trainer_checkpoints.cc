@@ -97,6 +97,7 @@ void Trainer::save() {
     saved_step_ = state_.step;
     return;
   }
+  if (recipe_.settings.checkpoint.keep_best) store_->keep_step(state_.best_step);
   const auto start = Clock::now();
   try_save(state_.step, [&] {
     std::exception_ptr failure;

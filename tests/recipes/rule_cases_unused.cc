@@ -204,6 +204,8 @@ constexpr RuleCase kUnused[] = {
     {"params-norm-unused", "llama",
      "logger.params_norm=true logger.metrics=false logger.tensorboard=false",
      "logger.params_norm=true logger.metrics=false"},
+    {"min-improvement-unused", "llama", "validation.min_improvement=0.1",
+     "validation.min_improvement=0.1 validation.patience=2 validation.interval=1"},
     {"validation-interval-unused", "llama", "validation.interval=5 validation.steps=0",
      "validation.interval=5"},
     {"profile-start-unused", "llama", "profiling.start=2",

@@ -74,6 +74,12 @@ constexpr Rule kRules[] = {
      "max(train.skip_steps) <= train.steps",
      "step {max(train.skip_steps)} comes after the last of {train.steps} steps",
      "it would have no effect", "train.skip_steps=[]", Severity::warning},
+    {"patience-interval", "validation.patience", "validation.patience > 0",
+     "validation.interval > 0 and validation.steps > 0", "the run has no validations to wait for",
+     "e.g. validation.interval=100", "validation.interval=max(1, train.steps // 20)"},
+    {"best-interval", "checkpoint.keep_best", "checkpoint.keep_best",
+     "validation.interval > 0 and validation.steps > 0", "the run has no validations to compare",
+     "e.g. validation.interval=100", "validation.interval=max(1, train.steps // 20)"},
     {"peft-base", "peft.type", "peft.type != 'none' and dataset.type != 'mock'",
      "model.init_from != ''", "{peft.type} needs model.init_from",
      "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B; only "

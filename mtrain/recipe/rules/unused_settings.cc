@@ -212,6 +212,8 @@ constexpr Rule kRules[] = {
         {"only the console shows the memory in use", "logger.console='auto'"}),
     row("params-norm-unused", "logger.params_norm", "logger.metrics or logger.tensorboard",
         {"the console does not show it", "logger.metrics=true"}),
+    row("min-improvement-unused", "validation.min_improvement", "validation.patience > 0",
+        {"", "validation.patience=3"}),
     row("validation-interval-unused", "validation.interval", "validation.steps > 0",
         {"", "validation.steps=10"}),
     row("profile-start-unused", "profiling.start", "profiling.type != 'none'",

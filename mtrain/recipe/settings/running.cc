@@ -55,6 +55,10 @@ void CheckpointSection::bind(Fields& f) {
       .unit("steps")
       .resume(safe)
       .renamed_from({"save_retain_interval"});
+  f("keep_best", keep_best,
+    "also save a checkpoint after each validation with a lower loss than all before it, and never "
+    "delete that of the lowest")
+      .resume(safe);
   f("resume", resume,
     "auto: resume from the newest valid checkpoint of run.dir if there is one; never: start from "
     "scratch, run.dir must contain no metrics, records or checkpoints; must: fail without a "
@@ -142,6 +146,15 @@ void ValidationSection::bind(Fields& f) {
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"eval_iters"});
+  f("patience", patience,
+    "end the run when this many validations in a row have not lowered the loss; 0: never")
+      .min(0)
+      .resume(safe);
+  f("min_improvement", min_improvement,
+    "patience: a loss counts as lower only if it is below the lowest one so far by more than this")
+      .min(0)
+      .unit("nats per token")
+      .resume(safe);
   f("micro_batch_size", micro_batch_size, "samples in one forward pass; 0: as in training")
       .min(0)
       .max(kLargestDimension)

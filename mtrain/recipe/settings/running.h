@@ -27,7 +27,7 @@ struct CheckpointSection {
   int64_t interval = 0, keep = 3, retain_interval = 0, local_interval = 0, local_replicas = 1,
           local_replica_stride = 1;
   std::string resume = "auto", dir, local_dir;
-  bool async = false;
+  bool async = false, keep_best = false;
   std::string hf, hf_shard_size = "5GB";
   void bind(Fields& f);
 
@@ -43,7 +43,8 @@ struct LoggerSection {
 };
 
 struct ValidationSection {
-  int64_t interval = 0, steps = 10, micro_batch_size = 0, global_batch_size = 0;
+  int64_t interval = 0, steps = 10, micro_batch_size = 0, global_batch_size = 0, patience = 0;
+  double min_improvement = 0;
   void bind(Fields& f);
 };
 

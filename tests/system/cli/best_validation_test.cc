@@ -1,0 +1,97 @@
+// validation.patience and checkpoint.keep_best: a run that ends when its validation loss no longer
+// falls, and the checkpoint of the lowest one.
+#include <algorithm>
+
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Words kBase = {"train.steps=12", "checkpoint.interval=0", "validation.interval=1",
+                     "mixed_precision.dtype=fp32", "validation.steps=1"};
+// No validation lowers the loss by as much as this, except the first one.
+const char* kNever = "validation.min_improvement=100";
+
+size_t steps_of(const fs::path& folder) { return rows(folder, "loss").size(); }
+
+}  // namespace
+
+TEST_CASE("a run ends after validation.patience validations without a lower loss") {
+  Scratch scratch("mtrain-best-patience");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const Words words = with(kBase, {"validation.patience=2", kNever});
+  const fs::path folder = scratch / "run";
+  Outcome out = cli(with({recipe, "run.dir=" + folder.string()}, words));
+  CHECK_MESSAGE(out.status == 0, out.err);
+  const std::string said = out.out + out.err;
+  CHECK_MESSAGE(has(said, "stopping after step 3 of 12: 2 validations in a row have not lowered"),
+                said);
+  CHECK_MESSAGE(has(said, "lowest validation loss: "), said);
+  CHECK(steps_of(folder) == 3);
+  CHECK(fs::exists(folder / "checkpoints/step-3"));
+  // The end is part of the state.
+  Outcome again = cli(with({recipe, "run.dir=" + folder.string()}, words));
+  CHECK(again.status == 0);
+  CHECK_MESSAGE(has(again.err, "has 3 of 12 steps; its validation loss had stopped falling"),
+                again.err);
+  CHECK(steps_of(folder) == 3);
+  // More patience continues it as if it had been there from the start.
+  const Words more = with(kBase, {"validation.patience=4", kNever});
+  train(recipe, folder, more);
+  train(recipe, scratch / "whole", more);
+  CHECK(steps_of(folder) == 5);
+  const std::vector<Json> joined = rows(folder, "loss"), whole = rows(scratch / "whole", "loss");
+  REQUIRE(whole.size() == 5);
+  CHECK(joined.back().at("loss") == whole.back().at("loss"));
+  CHECK(joined.back().at("val_loss") == whole.back().at("val_loss"));
+}
+
+TEST_CASE("all ranks end together, and a loss that falls does not end a run") {
+  Scratch scratch("mtrain-best-ranks");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  for (const Words& layout :
+       {Words{"dist.nproc=2", "dist.zero=1"}, {"dist.nproc=2", "dist.pp=2"}}) {
+    const fs::path folder = scratch / ("run" + layout.back());
+    train(recipe, folder, with(with(kBase, {"validation.patience=3", kNever}), layout));
+    CHECK(steps_of(folder) == 4);
+  }
+  train(recipe, scratch / "falls", with(kBase, {"validation.patience=1", "train.steps=5"}));
+  CHECK(steps_of(scratch / "falls") == 5);
+}
+
+TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation loss") {
+  Scratch scratch("mtrain-best-kept");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  // Such a learning rate moves the weights too far after a few steps.
+  const Words words =
+      with(kBase, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
+                   "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
+                   "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
+  for (const char* stop : {"train.steps=12", "train.steps=7"}) {
+    CAPTURE(stop);
+    const fs::path folder = scratch / stop;
+    train(recipe, folder, with(words, {stop}));
+    train(recipe, folder, words);  // the second folder is continued
+    const std::vector<Json> all = rows(folder, "val_loss");
+    REQUIRE(all.size() == 12);
+    auto loss = [](const Json& row) {
+      return row.at("val_loss").is_number() ? row.at("val_loss").get<double>() : 1e9;
+    };
+    const auto best = std::min_element(
+        all.begin(), all.end(), [&](const Json& a, const Json& b) { return loss(a) < loss(b); });
+    const auto step = best->at("step").get<int>();
+    CHECK(step < 9);  // else it would be among the newest ones
+    CHECK(fs::exists(folder / "checkpoints" / ("step-" + std::to_string(step))));
+    CHECK(fs::exists(folder / "checkpoints/step-10"));
+    CHECK(fs::exists(folder / "checkpoints/step-12"));
+    CHECK(std::distance(fs::directory_iterator(folder / "checkpoints"), fs::directory_iterator()) ==
+          5);  // and run.lock and latest
+    Outcome eval =
+        cli({"eval", "--from", (folder / "checkpoints" / ("step-" + std::to_string(step))).string(),
+             "--batches", "1", "--json"});
+    REQUIRE_MESSAGE(eval.status == 0, eval.err);
+    CHECK(std::fabs(Json::parse(eval.out).at("loss").get<double>() / loss(*best) - 1) < 1e-6);
+  }
+}
