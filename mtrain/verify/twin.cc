@@ -212,6 +212,14 @@ void shrink_adapters(const Node& given, Node& tree) {
   for (const char* left_out : {"peft.init_from", "peft.dropout"}) tree.erase(left_out);
 }
 
+/// Pairs of answers; an objective over labels takes each of a pair as good or bad.
+void keep_objective(const Node& given, Node& tree) {
+  const Node* type = given.find("objective.type");
+  if (!type || type->as_text() == ObjectiveSection::kTokens) return;
+  tree.set("objective", *given.find("objective"));
+  tree.set("dataset.answers", Node::integer(2));
+}
+
 void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("tokenizer", section({{"type", Node::string("byte")}}));
   tree.set("dataset", section({{"type", Node::string("mock")}}));
@@ -257,6 +265,7 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
            Node::number(0));  // a failing layout must not end the process that runs the comparison
   shrink_model(tree, recipe.config, ranks);
   add_training(tree, ranks, steps);
+  keep_objective(given, tree);
   return write_yaml(tree);
 }
 

@@ -125,10 +125,10 @@ TEST_CASE("rules name only what exists") {
   std::set<std::string> known = {
       "given_ranks",       "least_nproc",          "gpu.name",        "gpu.compute_capability",
       "gpu.per_domain",    "layout.fault",         "layout.stages",   "layout.layers",
-      "layout.mtp_layers", "layout.mtp_stage",     "objective.model", "objective.dataset",
+      "layout.mtp_layers", "layout.mtp_stage",     "learned.by",      "learned.objective",
       "split.fault",       "batch.fault",          "batch.largest",   "batch.divisor",
       "batch.last_from",   "device_communicators", "norms.kept",      "phases.given",
-      "phases.fault"};
+      "phases.fault",      "samples.objective",    "predicted.objective"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

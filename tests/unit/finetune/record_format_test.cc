@@ -62,7 +62,8 @@ TEST_CASE("the fields of the first records say the format") {
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
   expect_error(
       ErrorClass::data,
-      {"chosen and rejected answers, which dataset.type=sft does not read", "not implemented",
+      {"chosen and rejected answers, which dataset.type=sft does not read",
+       "dataset.type=preference objective=dpo",
        "dataset.format=prompt_completion dataset.columns='{completion: chosen}'",
        "--dataset preference"},
       [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
