@@ -399,8 +399,7 @@ Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFl
   if (!is_last(action)) return link_.take({ActionKind::recv_backward, action.stage, action.micro});
   MemoryScope use(ctx_.memory(), MemoryUse::backward);
   Tensor loss = std::exchange(flight.loss, {});
-  if (objective_)
-    return ctx_.from_host<float>(std::exchange(flight.seeds, {}), loss.shape());
+  if (objective_) return ctx_.from_host<float>(std::exchange(flight.seeds, {}), loss.shape());
   host_.assign(static_cast<size_t>(loss.numel()), step.token_weight);
   return ctx_.from_host<float>(host_, loss.shape());
 }

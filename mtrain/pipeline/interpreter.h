@@ -97,10 +97,11 @@ class MT_API Interpreter {
   /// What determines the lists of inner steps.
   const InnerStepRules& step_rules() const { return step_rules_; }
 
-  /// An objective over whole micro-batches in place of the tokens' losses. Called after each forward
-  /// of the last stage with the losses of the micro-batch's tokens, of this rank where cp shards
-  /// them; returns the micro-batch's loss. While training, it replaces each token's loss by the
-  /// gradient with which backward starts there; loss_weight then only weights the losses of routers.
+  /// An objective over whole micro-batches in place of the tokens' losses. Called after each
+  /// forward of the last stage with the losses of the micro-batch's tokens, of this rank where cp
+  /// shards them; returns the micro-batch's loss. While training, it replaces each token's loss by
+  /// the gradient with which backward starts there; loss_weight then only weights the losses of
+  /// routers.
   using MicroBatchObjective =
       std::function<double(int64_t micro, std::span<float> losses, bool training)>;
   /// Null: the loss is the sum of the tokens' losses.

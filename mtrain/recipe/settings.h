@@ -1,7 +1,7 @@
 // The settings of the core's own sections, one struct each. For a section of plugins (model,
-// tokenizer, dataset, objective, optimizer), these are the settings that all plugins of the kind share; the
-// plugin's own settings are in the same section. A setting of a part that is not implemented is
-// marked (`needs`) and is still checked. Values; const members are thread-safe.
+// tokenizer, dataset, objective, optimizer), these are the settings that all plugins of the kind
+// share; the plugin's own settings are in the same section. A setting of a part that is not
+// implemented is marked (`needs`) and is still checked. Values; const members are thread-safe.
 #pragma once
 #include <algorithm>
 

@@ -178,8 +178,9 @@ void AnswerObjective::set_references(int64_t micro, const MicroBatch& batch,
     MT_USER_CHECK(found, ErrorClass::data,
                   cat("there are no reference log-probabilities of sample ",
                       batch.first_sample + static_cast<int64_t>(row),
-                      ": it was not among the data when they were computed"),
-                  "restore the data with which the run began, or start a new run");
+                      ": it was not among the samples of the run when it began"),
+                  "restore the data, train.steps and validation.steps with which the run began, or "
+                  "start a new run");
     answers.all[2 * row].reference = found->chosen;
     answers.all[2 * row + 1].reference = found->rejected;
   }
@@ -201,9 +202,9 @@ double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool 
   // The loss of a token is minus its log-probability.
   for (size_t t = 0; training && t < losses.size(); ++t) {
     const int32_t answer = answers.of_token[t];
-    losses[t] = answer == kNoAnswer ? 0
-                                    : static_cast<float>(-weight_ *
-                                                         answers.slopes[static_cast<size_t>(answer)]);
+    losses[t] = answer == kNoAnswer
+                    ? 0
+                    : static_cast<float>(-weight_ * answers.slopes[static_cast<size_t>(answer)]);
   }
   return loss;
 }
@@ -262,10 +263,10 @@ void AnswerObjective::report(const std::string& name, double value) {
 }
 
 void AnswerObjective::report_further(const ObjectiveValue& value) {
-  MT_USER_CHECK(value.figures.size() == further_.size(), ErrorClass::plugin,
-                cat("the objective reports ", value.figures.size(), " figures, but names ",
-                    further_.size()),
-                "ObjectiveValue::figures has one value for each name of Objective::figures()");
+  MT_USER_CHECK(
+      value.figures.size() == further_.size(), ErrorClass::plugin,
+      cat("the objective reports ", value.figures.size(), " figures, but names ", further_.size()),
+      "ObjectiveValue::figures has one value for each name of Objective::figures()");
   for (size_t i = 0; i < further_.size(); ++i) report(further_[i], value.figures[i]);
 }
 

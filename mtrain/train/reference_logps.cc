@@ -1,7 +1,8 @@
 #include "mtrain/train/reference_logps.h"
 
-#include <cstring>
 #include <unistd.h>
+
+#include <cstring>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
@@ -81,8 +82,8 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
   const auto digest = file.metadata().find(kDigest);
   MT_USER_CHECK(values.size() == 2 * keys.size() && digest != file.metadata().end() &&
                     digest->second == digest_of(keys, values),
-                ErrorClass::checkpoint, cat(path.string(), " is damaged: its digest is another one"),
-                help);
+                ErrorClass::checkpoint,
+                cat(path.string(), " is damaged: its digest is another one"), help);
   ReferenceLogps out;
   for (size_t i = 0; i < keys.size(); ++i)
     out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});

@@ -15,12 +15,11 @@ std::optional<AnswerObjective> make_answer_objective(Session& session,
   const Settings& s = session.recipe.settings;
   if (!s.objective.over_answers()) return std::nullopt;
   ObjectiveContext context;
-  auto objective = session.plugins.make<Objective>(
-      s.objective.type, session.recipe.component("objective"), context);
+  auto objective = session.plugins.make<Objective>(s.objective.type,
+                                                   session.recipe.component("objective"), context);
   const ReferenceSource source = reference_source(s, *objective);
-  return std::make_optional<AnswerObjective>(std::move(objective), source,
-                                             session.adapters ? &*session.adapters : nullptr,
-                                             parallel);
+  return std::make_optional<AnswerObjective>(
+      std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel);
 }
 
 void Trainer::build_objective() {
@@ -85,8 +84,7 @@ void Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) 
   const int64_t ranks = mesh_.data().size(), once = micro_batch * ranks,
                 epoch = dataset_->split(split, Dataset::kOneEpoch)->size(),
                 count = std::min(samples, (epoch + once - 1) / once * once),
-                stages = mesh_.pipeline().ranks(),
-                each = count % (once * stages) == 0 ? stages : 1;
+                stages = mesh_.pipeline().ranks(), each = count % (once * stages) == 0 ? stages : 1;
   const auto source = dataset_->split(split, samples);
   Loader loader(*source, {.seq_length = recipe_.settings.model.seq_length,
                           .micro_batch_size = micro_batch,
@@ -94,9 +92,9 @@ void Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) 
                           .dp_rank = mesh_.data().index(),
                           .dp_size = ranks,
                           .vocab_size = session_.valid_vocab});
-  const bool counts = axis_index(mesh_.parallel().cp) == 0 &&
-                      mesh_.pipeline_rank() == mesh_.pipeline().map.rank(
-                                                   mesh_.pipeline().map.stages() - 1);
+  const bool counts =
+      axis_index(mesh_.parallel().cp) == 0 &&
+      mesh_.pipeline_rank() == mesh_.pipeline().map.rank(mesh_.pipeline().map.stages() - 1);
   std::vector<int64_t> keys(static_cast<size_t>(count), 0);
   std::vector<double> values(static_cast<size_t>(2 * count), 0);
   interpreter_->forget_shapes();

@@ -5,8 +5,7 @@ namespace {
 
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
-    {"same-objective", "llama", "objective.type=dpo",
-     "objective.type=dpo dataset.type=preference"},
+    {"same-objective", "llama", "objective.type=dpo", "objective.type=dpo dataset.type=preference"},
     {"objective-model", "bert", "objective.type=dpo", "objective.type=tokens"},
     {"objective-mtp", "llama", "objective.type=dpo dataset.type=preference model.mtp.layers=1",
      "objective.type=dpo dataset.type=preference"},

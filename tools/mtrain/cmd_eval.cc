@@ -79,9 +79,11 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   });
   Interpreter interpreter(*session.ctx, session.place(), session.parameters);
   std::optional<AnswerObjective> answers = make_answer_objective(session, nullptr);
-  if (answers && answers->source() == ReferenceSource::precomputed)
-    answers->reference() =
-        ReferenceLogps::read(ReferenceLogps::file_in(saved.recipe.run_directory()));
+  if (answers && answers->source() == ReferenceSource::precomputed) {
+    const fs::path beside = ReferenceLogps::file_in(saved.checkpoints.parent_path());
+    answers->reference() = ReferenceLogps::read(
+        fs::exists(beside) ? beside : ReferenceLogps::file_in(saved.recipe.run_directory()));
+  }
   if (answers) interpreter.set_objective(std::ref(*answers));
   Split split = options.split == "train"  ? Split::train
                 : options.split == "test" ? Split::test
@@ -105,8 +107,8 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   } else {
     std::cout << describe(source)
               << (source.hugging_face ? cat(" (in ", computing_type(source), ")") : std::string())
-              << ", " << options.split << ": loss " << m.loss << in_other_words(m) << ", " << human_count(static_cast<double>(m.tokens))
-              << " tokens of "
+              << ", " << options.split << ": loss " << m.loss << in_other_words(m) << ", "
+              << human_count(static_cast<double>(m.tokens)) << " tokens of "
               << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ",
                                     counted(s.eval_global_batch(), "sample"))
                               : cat(counted(m.samples, "sample"), ", each once,"))

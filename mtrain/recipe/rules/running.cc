@@ -18,7 +18,8 @@ constexpr Rule kRules[] = {
      "'{predicted.objective}'",
      "answers are predicted token by token, e.g. model=llama", "objective.type='tokens'"},
     {"objective-mtp", "objective.type", MT_ANSWERS, "(model.mtp.layers ?? 0) == 0",
-     "{objective.type} has no losses of multi-token prediction (model.mtp.layers={model.mtp.layers})",
+     "{objective.type} has no losses of multi-token prediction "
+     "(model.mtp.layers={model.mtp.layers})",
      "they are losses of single tokens", "model.mtp.layers=0; objective.type='tokens'"},
     {"objective-graphs", "cuda_graph.type", MT_ANSWERS, "not graphs",
      "a step of {objective.type} cannot be recorded",

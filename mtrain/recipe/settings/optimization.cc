@@ -10,7 +10,8 @@ using enum ResumeClass;
 
 void ObjectiveSection::bind(Fields& f) {
   f("type", type,
-    "what training minimizes; tokens: the mean loss of the targets, for which model and dataset are "
+    "what training minimizes; tokens: the mean loss of the targets, for which model and dataset "
+    "are "
     "made, else the plugin of an objective over answers")
       .plugin("objective")
       .resume(impossible);

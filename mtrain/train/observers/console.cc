@@ -204,7 +204,8 @@ class Console final : public Observer {
   static std::string further_losses(const std::vector<std::pair<std::string, double>>& figures) {
     std::string out;
     for (const auto& [name, value] : figures)
-      if (name.starts_with("mtp_") || name == "rewards/accuracies" || name == "rewards/margins") out += cat("  ", name, " ", short_loss(value));
+      if (name.starts_with("mtp_") || name == "rewards/accuracies" || name == "rewards/margins")
+        out += cat("  ", name, " ", short_loss(value));
     return out;
   }
 

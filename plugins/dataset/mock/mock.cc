@@ -100,7 +100,8 @@ class MockSource final : public SampleSource {
     const size_t length = out.tokens.size() / static_cast<size_t>(answers_), prompt = length / 4;
     for (size_t begin = 0; begin < out.tokens.size(); begin += length) {
       const bool bad = answers_ == 2 ? begin > 0 : index % 2 == 1;
-      const size_t end = begin + 2 * length > out.tokens.size() ? out.tokens.size() : begin + length;
+      const size_t end =
+          begin + 2 * length > out.tokens.size() ? out.tokens.size() : begin + length;
       if (begin > 0) out.starts.push_back(static_cast<int32_t>(begin));
       for (size_t at = begin; at < end; ++at) {
         const size_t place = at - begin;
@@ -139,9 +140,9 @@ class MockDataset final : public Dataset {
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    return std::make_unique<MockSource>(
-        language_, context_.seed, which,
-        num_samples == kOneEpoch ? config_.epoch_samples : kEndless, config_.answers);
+    return std::make_unique<MockSource>(language_, context_.seed, which,
+                                        num_samples == kOneEpoch ? config_.epoch_samples : kEndless,
+                                        config_.answers);
   }
 
   std::string identity() const override {

@@ -1,5 +1,5 @@
-// CPO: a preference loss without reference, and the likelihood of the chosen answer (Xu et al. 2024,
-// arXiv:2401.08417), with the formulas of PyPI's trl 1.16.
+// CPO: a preference loss without reference, and the likelihood of the chosen answer (Xu et al.
+// 2024, arXiv:2401.08417), with the formulas of PyPI's trl 1.16.
 #include "mtrain/base/error.h"
 #include "mtrain/optim/dual.h"
 #include "mtrain/plugin/plugin.h"

@@ -16,7 +16,8 @@ struct DpoConfig {
   void bind(Fields& f) {
     f("loss", loss,
       "the loss of a pair; sigmoid: DPO, robust: for a share label_smoothing of wrong pairs "
-      "(arXiv:2403.00409), hinge: SLiC (arXiv:2305.10425), ipo: arXiv:2310.12036, sigmoid_norm: DPO "
+      "(arXiv:2403.00409), hinge: SLiC (arXiv:2305.10425), ipo: arXiv:2310.12036, sigmoid_norm: "
+      "DPO "
       "of means over tokens, exo_pair: arXiv:2402.00856, nca_pair: arXiv:2402.05369, bco_pair: "
       "arXiv:2404.04656 without its running mean, sppo_hard: arXiv:2405.00675, apo_zero and "
       "apo_down: arXiv:2408.06266")
@@ -26,7 +27,8 @@ struct DpoConfig {
     f("beta", beta, "how closely the model is kept to the reference; small values allow more")
         .exclusive_min(0);
     f("label_smoothing", label_smoothing,
-      "the share of pairs whose labels are assumed to be wrong; with loss=sigmoid, conservative DPO")
+      "the share of pairs whose labels are assumed to be wrong; with loss=sigmoid, conservative "
+      "DPO")
         .min(0)
         .exclusive_max(0.5);
     f("sft_weight", sft_weight,

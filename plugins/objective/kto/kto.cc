@@ -47,6 +47,6 @@ class Kto final : public Objective {
 
 MT_PLUGIN("kto", "answers with a good or bad label, relative to a reference") {
   using namespace mtrain;
-  registry.add<Objective, Kto, KtoConfig>("kto",
-                                          "answers with a good or bad label, relative to a reference");
+  registry.add<Objective, Kto, KtoConfig>(
+      "kto", "answers with a good or bad label, relative to a reference");
 }

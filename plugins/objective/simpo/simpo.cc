@@ -13,8 +13,7 @@ struct SimpoConfig {
     f("gamma", gamma, "the margin of rewards that is wanted at least")
         .min(0)
         .renamed_from({"simpo_gamma"});
-    f("label_smoothing", label_smoothing,
-      "the share of pairs whose labels are assumed to be wrong")
+    f("label_smoothing", label_smoothing, "the share of pairs whose labels are assumed to be wrong")
         .min(0)
         .exclusive_max(0.5);
     f("sft_weight", sft_weight,

@@ -1,14 +1,20 @@
 // Objectives over answers: they learn as PyPI's trl does, in every layout, continue to the bit, and
 // refuse what they cannot learn from.
+#include "mtrain/optim/objective.h"
+
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
 
 #include "built_plugins.h"
 #include "done.h"
 #include "mtrain/checkpoint/safetensors.h"
-#include "mtrain/optim/objective.h"
+#include "mtrain/config/tree.h"
 #include "mtrain/train/file_values.h"
 #include "roots.h"
 #include "small_tokenizer.h"
@@ -70,7 +76,8 @@ void write_case(const Scratch& scratch) {
 std::string settings_of(const json& settings) {
   std::string out;
   for (const auto& [key, value] : settings.items())
-    out += cat(" objective.", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+    out +=
+        cat(" objective.", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
   return out;
 }
 
@@ -216,8 +223,9 @@ TEST_CASE("the reference is the model without its adapters, or the one before th
 TEST_CASE("a run of an objective continues to the bit, with the reference that it began with") {
   const Scratch scratch("mtrain-objectives-resume");
   write_case(scratch);
-  const std::string set = " mixed_precision.dtype=bf16 validation.steps=1 validation.interval=2 "
-                          "dataset.valid_path=p.jsonl ";
+  const std::string set =
+      " mixed_precision.dtype=bf16 validation.steps=1 validation.interval=2 "
+      "dataset.valid_path=p.jsonl ";
   done(scratch, "r.yaml -q run.dir=whole train.steps=6" + set);
   done(scratch, "r.yaml -q run.dir=halves train.steps=3" + set);
   done(scratch, "r.yaml -q run.dir=halves train.steps=6" + set);
@@ -295,4 +303,41 @@ TEST_CASE("mixtures of experts learn an objective with their routers' losses, an
   check_close(column(scratch / "ep", "loss"), column(scratch / "one", "loss"), 1e-3);
   done(scratch, "m.yaml -q run.dir=fp16 mixed_precision.dtype=fp16");
   check_close(column(scratch / "fp16", "loss"), column(scratch / "one", "loss"), 5e-2);
+}
+
+TEST_CASE("the recipe quickstart_dpo learns to prefer text to its words in reverse") {
+  const Scratch scratch("mtrain-quickstart-dpo");
+  std::vector<std::string> words;
+  for (const char* page : {"README.md", "docs/data.md", "docs/checkpoints.md"}) {
+    std::istringstream text(slurp(source_root() / page));
+    for (std::string word; text >> word;)
+      if (std::ranges::all_of(word, [](char c) { return std::isalpha(c) || c == '.' || c == ','; }))
+        words.push_back(word);
+  }
+  auto joined = [&](auto begin, auto end) {
+    std::string out;
+    for (auto at = begin; at != end; ++at) out += " " + *at;
+    return out;
+  };
+  std::string lines;
+  for (size_t at = 0; at + 10 <= words.size(); at += 10) {
+    const auto first = words.begin() + static_cast<ptrdiff_t>(at);
+    std::vector<std::string> reversed(first + 4, first + 10);
+    std::ranges::reverse(reversed);
+    lines += json{{"prompt", joined(first, first + 4)},
+                  {"chosen", joined(first + 4, first + 10)},
+                  {"rejected", joined(reversed.begin(), reversed.end())}}
+                 .dump() +
+             "\n";
+  }
+  scratch.write("pairs.jsonl", lines);
+  done(scratch,
+       "quickstart_dpo -q run.dir=run dataset.path=pairs.jsonl mixed_precision=fp32 "
+       "run.threads=2 train.steps=60 model.layers=2 model.hidden_size=128 model.heads=2 "
+       "model.ffn_hidden_size=256 optimizer.lr=1e-3 validation.interval=0");
+  const std::vector<double> right = column(scratch / "run", "rewards/accuracies");
+  REQUIRE(right.size() == 60);
+  CHECK(right.front() == 0);  // model and reference are the same
+  const double late = std::accumulate(right.end() - 20, right.end(), 0.0) / 20;
+  CHECK_MESSAGE(late > 0.65, late);
 }
