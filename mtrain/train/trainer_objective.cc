@@ -1,9 +1,9 @@
 // The trainer's objective: whether the dataset's samples suit it, and for an objective over answers
 // the reference and the records of a step.
 #include <algorithm>
+#include <chrono>
 
 #include "mtrain/base/counted.h"
-#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
@@ -65,6 +65,7 @@ void Trainer::prepare_reference(bool keep) {
     answers_->reference() = ReferenceLogps::read(file);
     return;
   }
+  const LongOperation computing(ranks_.activity(), "computing the reference");
   const auto start = std::chrono::steady_clock::now();
   add_references(Split::train, train_samples_, s.train.micro_batch_size);
   if (s.validation.steps > 0)
