@@ -279,7 +279,7 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("r.yaml -q run.dir=b objective.loss=exo_pair", 10, "label_smoothing > 0");
   refuses("r.yaml -q run.dir=b objective.loss=hinge objective.label_smoothing=0.1", 10,
           "has no effect");
-  refuses("check r.yaml dpo_beta=0.2", 10, "objective.beta");
+  refuses("check r.yaml ++dpo_beta=0.2", 10, "objective.beta");
   // Pairs serve an objective over labels: the chosen answer is good, the rejected one bad.
   done(scratch, "r.yaml -q run.dir=k objective=kto");
   CHECK(column(scratch / "k", "loss").front() == doctest::Approx(0.5));
