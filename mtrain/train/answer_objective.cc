@@ -45,7 +45,9 @@ struct AnswerObjective::Answers {
 ReferenceSource reference_source(const Settings& settings, const Objective& objective) {
   if (!objective.needs_reference()) return ReferenceSource::none;
   const PeftSection& peft = settings.peft;
-  const bool starts_as_base = peft.frozen() && peft.train.empty() && peft.init_from.empty();
+  // Adapters of random weights start from random values (adapter_plan()).
+  const bool starts_as_base = peft.frozen() && peft.train.empty() && peft.init_from.empty() &&
+                              !settings.model.init_from.empty();
   const std::string& wanted = settings.objective.reference;
   return wanted == "adapters" || (wanted == "auto" && starts_as_base)
              ? ReferenceSource::adapters

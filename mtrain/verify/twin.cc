@@ -217,6 +217,12 @@ void keep_objective(const Node& given, Node& tree) {
   const Node* type = given.find("objective.type");
   if (!type || type->as_text() == ObjectiveSection::kTokens) return;
   tree.set("objective", *given.find("objective"));
+  // As with the recipe's weights, although adapters of random ones do not start as nothing.
+  const Node *peft = given.find("peft.type"), *train = given.find("peft.train"),
+             *reference = given.find("objective.reference");
+  if (peft && peft->as_text() != "none" && (!train || train->size() == 0) && reference &&
+      reference->as_text() == "auto")
+    tree.set("objective.reference", Node::string("adapters"));
   tree.set("dataset.answers", Node::integer(2));
 }
 

@@ -305,7 +305,7 @@ TEST_CASE("mixtures of experts learn an objective with their routers' losses, an
   check_close(column(scratch / "fp16", "loss"), column(scratch / "one", "loss"), 5e-2);
 }
 
-TEST_CASE("the recipe quickstart_dpo learns to prefer text to its words in reverse") {
+TEST_CASE("the recipe quickstart_dpo learns to prefer small letters to capitals") {
   const Scratch scratch("mtrain-quickstart-dpo");
   std::vector<std::string> words;
   for (const char* page : {"README.md", "docs/data.md", "docs/checkpoints.md"}) {
@@ -322,11 +322,12 @@ TEST_CASE("the recipe quickstart_dpo learns to prefer text to its words in rever
   std::string lines;
   for (size_t at = 0; at + 10 <= words.size(); at += 10) {
     const auto first = words.begin() + static_cast<ptrdiff_t>(at);
-    std::vector<std::string> reversed(first + 4, first + 10);
-    std::ranges::reverse(reversed);
+    const std::string answer = joined(first + 4, first + 10);
+    std::string capitals = answer;
+    for (char& c : capitals) c = static_cast<char>(std::toupper(c));
     lines += json{{"prompt", joined(first, first + 4)},
-                  {"chosen", joined(first + 4, first + 10)},
-                  {"rejected", joined(reversed.begin(), reversed.end())}}
+                  {"chosen", answer},
+                  {"rejected", capitals}}
                  .dump() +
              "\n";
   }
