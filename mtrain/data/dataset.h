@@ -46,6 +46,9 @@ struct Sample {
   /// out. Their targets are kIgnoredTarget. 0 before get(), so a source without padding need not
   /// set it.
   int64_t padding = 0;
+  /// Of a sample with one answer: whether it is a good one, for objectives that learn from such
+  /// labels. True before get(), so a source without labels need not set it.
+  bool good = true;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.
   std::optional<uint64_t> draw{};
@@ -92,6 +95,11 @@ class MT_API Dataset {
   /// on, belong to the decoder, and each predicts its target from the decoder's tokens up to it and
   /// from the sample's first sequence, which the encoder reads.
   static constexpr std::string_view kSequenceToSequence = "sequence to sequence";
+
+  /// Samples of one record each, for objectives over answers (mtrain/optim/objective.h): the chosen
+  /// and the rejected answer, each with its prompt, are the first two sequences; or one answer is
+  /// the first one, with the label Sample::good. The targets are the answers' tokens.
+  static constexpr std::string_view kPreferences = "preferences between answers";
 
   /// The text of the chat template that the dataset's settings choose for conversations; empty:
   /// none. Exports of the run contain it.

@@ -94,6 +94,7 @@ class Loader::Worker {
     for (auto* values : {&batch.tokens, &batch.targets, &batch.positions}) values->resize(count);
     batch.cu_seqlens.reserve(static_cast<size_t>(batch.rows) + 1);
     batch.padding.reserve(static_cast<size_t>(batch.rows));
+    batch.good.reserve(static_cast<size_t>(batch.rows));
   }
 
   bool has(int64_t first) const {
@@ -149,6 +150,7 @@ class Loader::Worker {
     batch.first_sample = first;
     batch.cu_seqlens.clear();
     batch.padding.clear();
+    batch.good.clear();
     batch.max_seqlen = 0;
     for (int64_t row = 0; row < batch.rows; ++row) {
       auto at = static_cast<size_t>(row) * seq;
@@ -156,6 +158,7 @@ class Loader::Worker {
       sample_.targets = std::span(batch.targets).subspan(at, seq);
       sample_.positions = std::span(batch.positions).subspan(at, seq);
       sample_.padding = 0;
+      sample_.good = true;
       const SampleBounds bounds{.tokens = sample_.tokens,
                                 .targets = sample_.targets,
                                 .positions = sample_.positions,
@@ -165,6 +168,7 @@ class Loader::Worker {
       check_sample(source_, index, sample_, bounds);
       add_sequences(sample_, row, config_.seq_length, batch);
       batch.padding.push_back(static_cast<int32_t>(sample_.padding));
+      batch.good.push_back(sample_.good ? 1 : 0);
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
     batch.num_target_tokens =

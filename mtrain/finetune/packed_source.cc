@@ -76,19 +76,23 @@ int64_t SampleOrder::item(int64_t index, int64_t count) const {
 }
 
 PackedSource::PackedSource(std::shared_ptr<const ExampleStore> store,
-                           std::shared_ptr<const Packs> packs, SampleOrder order, int32_t pad_id)
+                           std::shared_ptr<const Packs> packs, SampleOrder order, int32_t pad_id,
+                           std::vector<bool> good)
     : store_(std::move(store)),
       packs_(std::move(packs)),
       order_(order),
       pad_id_(pad_id),
-      size_(order.size(packs_->size())) {}
+      size_(order.size(packs_->size())),
+      good_(std::move(good)) {}
 
 void PackedSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
   out.starts.clear();
   size_t at = 0;
-  for (int32_t item : (*packs_)[order_.item(index, packs_->size())])
+  for (int32_t item : (*packs_)[order_.item(index, packs_->size())]) {
     at = write_example(store_->ids(item), store_->trained(item), at, out);
+    if (!good_.empty()) out.good = good_[static_cast<size_t>(item)];
+  }
   write_padding(at, pad_id_, out);
 }
 

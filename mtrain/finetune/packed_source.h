@@ -52,8 +52,9 @@ MT_API std::string epochs_text(int64_t samples, int64_t per_epoch);
 class MT_API PackedSource final : public SampleSource {
  public:
   /// REQUIRES: every pack fits a sample of seq_length; there is at least one.
+  /// `good`: for each example whether it is a good answer, of packs of one example; empty: all are.
   PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs,
-               SampleOrder order, int32_t pad_id);
+               SampleOrder order, int32_t pad_id, std::vector<bool> good = {});
   int64_t size() const override { return size_; }
   void get(int64_t index, Sample& out) const override;
 
@@ -63,6 +64,7 @@ class MT_API PackedSource final : public SampleSource {
   SampleOrder order_;
   int32_t pad_id_;
   int64_t size_;
+  std::vector<bool> good_;
 };
 
 /// Writes one example into a sample from position `at` on; returns the position after it.

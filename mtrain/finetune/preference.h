@@ -1,6 +1,6 @@
-// Preference data: preferred and rejected answers. Reads, encodes and packs them; training
-// objectives for them (DPO, KTO) are not implemented. Stateless functions over values; a
-// PreferenceFile is immutable and safe from any thread.
+// Preference data: preferred and rejected answers. Reads, encodes and packs them, for objectives
+// over answers (mtrain/optim/objective.h). Stateless functions over values; a PreferenceFile is
+// immutable and safe from any thread.
 //
 //   pairs   {prompt, chosen, rejected}: texts, or lists of messages
 //           {chosen, rejected}: conversations with a common beginning
@@ -18,7 +18,7 @@
 namespace mtrain::finetune {
 
 /// The training objective of such data.
-inline constexpr std::string_view kPreferences = "preferences between answers";
+inline constexpr std::string_view kPreferences = Dataset::kPreferences;
 
 struct MT_API PreferenceSettings {
   RecordSettings records;

@@ -60,16 +60,16 @@ void refuse_judged(std::span<const Json> records, const Columns& columns,
     throw Error(
         ErrorClass::data,
         cat(where, " has answers with a label, good or bad, which dataset.type=sft does not read"),
-        cat("training on preferences is not implemented; to train on all answers, good and bad: "
-            "dataset.format=",
+        cat("to learn from the labels: dataset.type=preference objective=kto; to train on all "
+            "answers, good and bad: dataset.format=",
             all_have(records, "messages", columns) ? "openai" : "prompt_completion", look));
   const auto renamed = columns.find("chosen");
   const bool prompted = all_have(records, "prompt", columns);
   throw Error(
       ErrorClass::data,
       cat(where, " has chosen and rejected answers, which dataset.type=sft does not read"),
-      cat("training on preferences is not implemented; to train on the chosen answers: "
-          "dataset.format=",
+      cat("to learn from the preferences: dataset.type=preference objective=dpo; to train on the "
+          "chosen answers: dataset.format=",
           prompted ? "prompt_completion" : "openai", " dataset.columns='{",
           prompted ? "completion" : "messages", ": ",
           renamed == columns.end() ? "chosen" : printable(renamed->second, 60), "}'", look));

@@ -119,6 +119,7 @@ JobIdentity job_identity(const Recipe& recipe, const PluginHost& plugins) {
                                                            {"tokenizer", s.tokenizer.type},
                                                            {"dataset", s.dataset.type},
                                                            {"optimizer", s.optimizer.type}};
+  if (s.objective.over_answers()) used.emplace_back("objective", s.objective.type);
   if (s.dist.comm) used.emplace_back("comm", *s.dist.comm);
   for (const auto& [kind, name] : used)
     if (!name.empty() && name != "thread")

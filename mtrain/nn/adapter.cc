@@ -113,14 +113,16 @@ std::optional<Adapter> Adapter::of(const Scope& scope, const Parameter& weight, 
   if (!plan) return std::nullopt;
   const std::vector<size_t> matrices = plan->matrices_of(scope.path(), weight.matrices);
   if (matrices.empty()) return std::nullopt;
-  return Adapter(scope, weight, out, in, matrices, plan->options());
+  return Adapter(scope, weight, out, in, matrices, *plan);
 }
 
 Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
-                 const std::vector<size_t>& matrices, const AdapterOptions& options)
-    : scale_(options.scale),
-      dropout_(options.dropout),
+                 const std::vector<size_t>& matrices, const AdapterPlan& plan)
+    : plan_(&plan),
+      scale_(plan.options().scale),
+      dropout_(plan.options().dropout),
       dropout_key_(name_key(cat(scope.path(), ".lora_dropout"))) {
+  const AdapterOptions& options = plan.options();
   const auto count = static_cast<int64_t>(matrices.size());
   const float bound = 1 / std::sqrt(static_cast<float>(in.size));  // as peft: Kaiming, a = sqrt(5)
   a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, Init::uniform(bound), true,
@@ -138,6 +140,7 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
 }
 
 Tensor Adapter::add_to(const Tensor& y, const Tensor& x) const {
+  if (!plan_->is_on()) return y;
   const Tensor kept = dropout_ > 0 ? dropout(x, dropout_, dropout_key_) : x,
                inner = scale(linear(kept, a_->use()), scale_);
   return rows_.defined() ? spread_linear(inner, b_->use(), rows_, y)

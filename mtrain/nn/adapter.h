@@ -1,7 +1,7 @@
 // Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): to a frozen weight w [out,in], an
 // adapter adds s · b · a with trained a [rank,in] and b [out,rank]. AdapterPlan says which weights
-// have one, and which parameters are trained; layers make their adapters by it. For the rank's own
-// thread.
+// have one, and which parameters are trained; layers make their adapters by it, and refer to it.
+// For the rank's own thread.
 #pragma once
 #include <optional>
 #include <set>
@@ -40,6 +40,10 @@ class MT_API AdapterPlan {
   /// "layers.3.attn.qkv.lora_a"
   static bool is_adapter(std::string_view parameter);
 
+  /// Adapters that are off add nothing: the model is the one without them. They are on at first.
+  void turn(bool on) { on_ = on; }
+  bool is_on() const { return on_; }
+
   /// The names that patterns could match, within blocks: "attn.qkv", "attn.qkv.q", …
   const std::set<std::string>& candidates() const { return candidates_; }
   /// Patterns that nothing has matched so far.
@@ -53,6 +57,7 @@ class MT_API AdapterPlan {
   AdapterOptions options_;
   std::set<std::string> candidates_, matched_;
   int64_t num_adapters_ = 0;
+  bool on_ = true;
 };
 
 /// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
@@ -66,6 +71,7 @@ class MT_API Adapter {
   /// none. `out`, `in`: the weight's dimensions.
   static std::optional<Adapter> of(const Scope& scope, const Parameter& weight, const Dim& out,
                                    const Dim& in);
+  /// Nothing but y while the plan's adapters are off, else
   /// y[T,out] + s · (dropout(x[T,in]) · aᵀ) · bᵀ. In a tensor-parallel region: x and y are those of
   /// the product with the weight.
   Tensor add_to(const Tensor& y, const Tensor& x) const;
@@ -74,7 +80,8 @@ class MT_API Adapter {
 
  private:
   Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
-          const std::vector<size_t>& matrices, const AdapterOptions& options);
+          const std::vector<size_t>& matrices, const AdapterPlan& plan);
+  const AdapterPlan* plan_;
   Parameter *a_, *b_;
   float scale_, dropout_;
   uint64_t dropout_key_;

@@ -150,8 +150,9 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
              "logits of a sharded vocabulary: each rank has only the logits of its own ids");
     return map_logits(linear(own, weight_.use(), bias, {}, quantized_), map_);
   }
-  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,
-                              part_, input.head_gradients, quantized_, bias, map_);
+  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_,
+                              input.weighted_later ? 0 : input.loss_weight, part_,
+                              input.head_gradients, quantized_, bias, map_);
 }
 
 }  // namespace mtrain

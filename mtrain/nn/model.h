@@ -35,6 +35,9 @@ struct ModelInput {
   /// prompt's tokens are no padding, although their targets are ignored.
   std::shared_ptr<const std::vector<int32_t>> padding;
   float loss_weight = 0;  // the gradient of each token's loss in backward; 0: not known yet
+  /// The gradient of each token's loss is not loss_weight, and known only in backward: the head
+  /// keeps its logits. loss_weight is then only that of the routers' losses.
+  bool weighted_later = false;
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;

@@ -312,6 +312,7 @@ void Interpreter::forward(const Action& action, Step& step) {
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
+    input.weighted_later = objective_ != nullptr;
     // The head must not add to its gradient while an overlapped backward of another micro-batch
     // uses it, so its gradient is deferred.
     if (is_last(action))
@@ -325,14 +326,7 @@ void Interpreter::forward(const Action& action, Step& step) {
   check_placement(out, is_last(action));
   flight.output = out.node();
   if (is_last(action)) {
-    auto micro = static_cast<size_t>(action.micro);
-    if (step.training) flight.loss = out.detach();
-    // Losses on a device are downloaded after the whole step is queued, so that the host does not
-    // wait for each one.
-    if (step.training && !ctx_.backend().host_memory())
-      step.losses.emplace_back(micro, out.detach());
-    else
-      step.result.micro_batches[micro] = sum(out);
+    take_losses(out, action.micro, step, flight);
   } else {
     residual_shape_ =
         link_.stream_of({ActionKind::send_forward, action.stage, action.micro}, out.shape());
@@ -340,6 +334,24 @@ void Interpreter::forward(const Action& action, Step& step) {
     link_.put({ActionKind::send_forward, action.stage, action.micro}, out);
   }
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
+}
+
+void Interpreter::take_losses(const Tensor& loss, int64_t micro, Step& step, InFlight& flight) {
+  const auto index = static_cast<size_t>(micro);
+  if (step.training) flight.loss = loss.detach();
+  if (objective_) {
+    std::vector<float> losses(static_cast<size_t>(loss.numel()));
+    ctx_.download(loss, losses.data());
+    step.result.micro_batches[index] = objective_(micro, losses, step.training);
+    if (step.training) flight.seeds = std::move(losses);
+    return;
+  }
+  // Losses on a device are downloaded after the whole step is queued, so that the host does not
+  // wait for each one.
+  if (step.training && !ctx_.backend().host_memory())
+    step.losses.emplace_back(index, loss.detach());
+  else
+    step.result.micro_batches[index] = sum(loss);
 }
 
 /// Deferred gradients run in the order of micro-batches, so that the sum is the same bit for bit.
@@ -387,6 +399,7 @@ Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFl
   if (!is_last(action)) return link_.take({ActionKind::recv_backward, action.stage, action.micro});
   MemoryScope use(ctx_.memory(), MemoryUse::backward);
   Tensor loss = std::exchange(flight.loss, {});
+  if (objective_) return ctx_.from_host<float>(std::exchange(flight.seeds, {}), loss.shape());
   host_.assign(static_cast<size_t>(loss.numel()), step.token_weight);
   return ctx_.from_host<float>(host_, loss.shape());
 }

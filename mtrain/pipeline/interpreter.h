@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "mtrain/nn/model.h"
@@ -96,6 +97,16 @@ class MT_API Interpreter {
   /// What determines the lists of inner steps.
   const InnerStepRules& step_rules() const { return step_rules_; }
 
+  /// An objective over whole micro-batches in place of the tokens' losses. Called after each
+  /// forward of the last stage with the losses of the micro-batch's tokens, of this rank where cp
+  /// shards them; returns the micro-batch's loss. While training, it replaces each token's loss by
+  /// the gradient with which backward starts there; loss_weight then only weights the losses of
+  /// routers.
+  using MicroBatchObjective =
+      std::function<double(int64_t micro, std::span<float> losses, bool training)>;
+  /// Null: the loss is the sum of the tokens' losses.
+  void set_objective(MicroBatchObjective objective) { objective_ = std::move(objective); }
+
   /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
   /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
   /// into micro-batches. Collective over the pipeline. An Error(bug) names the action that failed,
@@ -124,6 +135,7 @@ class MT_API Interpreter {
     std::shared_ptr<Boundary> input;   // null on the first stage
     std::shared_ptr<NodeBase> output;  // tape node of the output
     Tensor loss;                       // only on the last stage
+    std::vector<float> seeds;  // the gradient of each token's loss; empty: all are token_weight
     DeferredGradients weights;
   };
   struct Step;
@@ -147,6 +159,7 @@ class MT_API Interpreter {
   /// stage, or backward, expects.
   void check_placement(const Tensor& out, bool loss) const;
   double sum(const Tensor& loss);
+  void take_losses(const Tensor& loss, int64_t micro, Step& step, InFlight& flight);
 
   ExecutionContext& ctx_;
   ParamList& parameters_;
@@ -159,6 +172,7 @@ class MT_API Interpreter {
   std::vector<float> host_;
   GradientHooks hooks_;
   ParamHooks param_hooks_;
+  MicroBatchObjective objective_;
   InnerStepRules step_rules_;
   InnerStepCursor::Hooks step_hooks_;
   InnerStepLists step_lists_;          // of `listed_`; empty if its actions only compute

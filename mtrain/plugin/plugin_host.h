@@ -16,7 +16,7 @@
 namespace mtrain {
 
 /// The kinds that users and clusters extend. Other kinds are possible, for example in tests.
-inline constexpr const char* kPluginKinds[] = {"model",     "tokenizer", "dataset",
+inline constexpr const char* kPluginKinds[] = {"model",     "tokenizer", "dataset", "objective",
                                                "optimizer", "backend",   "comm"};
 
 /// A plugin file on disk; none of its code has run.

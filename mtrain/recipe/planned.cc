@@ -91,6 +91,8 @@ void add_planned(SchemaCatalog& catalog) {
              "the Muon optimizer");
   plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum",
             "the SGD optimizer");
+  plan<Nothing>(catalog, "objective", "tokens",
+                "the mean loss of the targets, for which model and dataset are made", "");
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");

@@ -1,7 +1,7 @@
 // The settings of the core's own sections, one struct each. For a section of plugins (model,
-// tokenizer, dataset, optimizer), these are the settings that all plugins of the kind share; the
-// plugin's own settings are in the same section. A setting of a part that is not implemented is
-// marked (`needs`) and is still checked. Values; const members are thread-safe.
+// tokenizer, dataset, objective, optimizer), these are the settings that all plugins of the kind
+// share; the plugin's own settings are in the same section. A setting of a part that is not
+// implemented is marked (`needs`) and is still checked. Values; const members are thread-safe.
 #pragma once
 #include <algorithm>
 
@@ -19,6 +19,7 @@ struct Settings {
   ModelSection model;
   TokenizerSection tokenizer;
   DatasetSection dataset;
+  ObjectiveSection objective;
   TrainSection train;
   OptimizerSection optimizer;
   ScheduleConfig scheduler;
@@ -43,6 +44,7 @@ struct Settings {
     visit("model", "architecture and size", "model", s.model);
     visit("tokenizer", "text to token ids", "tokenizer", s.tokenizer);
     visit("dataset", "training, validation and test data", "dataset", s.dataset);
+    visit("objective", "what training minimizes", "objective", s.objective);
     visit("train", "length and batch size of training", "", s.train);
     visit("optimizer", "parameter updates", "optimizer", s.optimizer);
     visit("scheduler", "learning rate over time", "", s.scheduler);

@@ -73,7 +73,8 @@ void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool wa
 
 std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                           const Dataset& dataset, Split split, int64_t batches,
-                                          const RankMesh* mesh, const std::function<bool()>& stop) {
+                                          const RankMesh* mesh, const std::function<bool()>& stop,
+                                          AnswerObjective* answers) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   const bool whole = batches == Dataset::kOneEpoch;
@@ -86,7 +87,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   OtherMicroBatches other(interpreter,
                           s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
   double sum = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0, records = 0;
   auto evaluate = [&](const LoaderConfig& config, int64_t first,
                       int64_t times) {  // returns false if `stop` asks to stop
     Loader loader(*source, config, first);
@@ -97,6 +98,10 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
         const MicroBatch& one = micro_batches[static_cast<size_t>(micro)];
         return mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
       };
+      if (answers) {
+        records += answers->records(micro_batches);
+        answers->begin(micro_batches, 0, interpreter, input_of);
+      }
       for (double loss :
            interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
         sum += loss;
@@ -114,13 +119,20 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     return std::nullopt;
   if (mesh)
     sum = mesh->replicas().all_reduce_value(sum),
-    tokens = mesh->data().comm().all_reduce_value(tokens);
+    tokens = mesh->data().comm().all_reduce_value(tokens),
+    records = mesh->data().comm().all_reduce_value(records);
+  const int64_t count = answers ? records : tokens;
+  NamedValues figures;
+  if (answers)
+    figures = answers->take_figures(mesh ? &mesh->replicas() : nullptr,
+                                    mesh ? &mesh->dense()["pp"].comm() : nullptr);
   return EvalMetrics{
       .split = name(split),
-      .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
+      .loss = count > 0 ? sum / static_cast<double>(count) : 0,
       .tokens = tokens,
       .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-      .samples = batches * batch + rest};
+      .samples = batches * batch + rest,
+      .figures = std::move(figures)};
 }
 
 }  // namespace mtrain

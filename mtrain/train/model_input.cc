@@ -80,6 +80,17 @@ std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin
 
 }  // namespace
 
+std::shared_ptr<const ContextSlice> context_slice(const MicroBatch& batch,
+                                                  const ParallelContext& parallel) {
+  const Axis* cp = active_axis(parallel.cp);
+  if (!cp) return nullptr;
+  return std::make_shared<const ContextSlice>(
+      parallel.max_tokens_per_cp_rank > 0
+          ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
+                                parallel.max_tokens_per_cp_rank)
+          : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+}
+
 ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch, const ParallelContext& parallel,
                     int64_t depths) {
   ctx.first_token = batch.first_sample * batch.seq_length;
@@ -87,12 +98,7 @@ ModelInput own_part(ExecutionContext& ctx, const MicroBatch& batch, const Parall
   auto rows = static_cast<int64_t>(batch.tokens.size());
   std::vector<RowRange> tokens = {{0, rows}};
   ModelInput input;
-  if (const Axis* cp = active_axis(parallel.cp)) {
-    auto slice = std::make_shared<const ContextSlice>(
-        parallel.max_tokens_per_cp_rank > 0
-            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
-                                  parallel.max_tokens_per_cp_rank)
-            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+  if (auto slice = context_slice(batch, parallel)) {
     MicroBatch own{.tokens = slice->take(batch.tokens),
                    .targets = slice->take(batch.targets),
                    .positions = slice->take(batch.positions),

@@ -42,7 +42,8 @@ MT_API std::string dtype_note(const RunInfo& info);
 /// One optimizer step. `step` counts finished steps: 1 after the first.
 struct StepMetrics {
   int64_t step = 0;
-  double loss = 0;       // mean over the step's target tokens, nats
+  double loss = 0;       // mean over the step's target tokens, nats; of an objective over answers
+                         // over the step's records
   double grad_norm = 0;  // before clipping
   double lr = 0;
   double loss_scale = 1;
@@ -55,7 +56,7 @@ struct StepMetrics {
   double tflops = 0;             // TFLOP/s of all ranks together, from flops_per_token
   double mfu = 0;                // tflops as a fraction of all devices' peak rate; 0 when unknown
   uint64_t memory_bytes = 0;     // of this rank: peak tensor memory so far
-  std::vector<std::pair<std::string, double>> figures = {};  // reported by the model
+  std::vector<std::pair<std::string, double>> figures = {};  // reported by model and objective
 };
 
 /// An evaluation after `step` steps.
@@ -66,6 +67,8 @@ struct EvalMetrics {
   int64_t tokens = 0;
   double seconds = 0;
   int64_t samples = 0;
+  /// Reported by an objective over answers, whose mean over records is then the loss; else empty.
+  std::vector<std::pair<std::string, double>> figures = {};
 };
 
 class MT_API Observer {

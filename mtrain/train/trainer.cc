@@ -147,15 +147,7 @@ void Trainer::build() {
   dataset_ = with_path_origins(recipe_.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   });
-  // All are losses of single positions. A rule checks that model and dataset match.
-  MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
-                    dataset_->objective() == Dataset::kMaskedToken ||
-                    dataset_->objective() == Dataset::kSequenceToSequence,
-                ErrorClass::config,
-                cat("dataset.type=", s.dataset.type, " has the training objective ",
-                    dataset_->objective(), ", which mtrain does not implement"),
-                "models predict the next token or masked tokens: choose a dataset such as gpt, "
-                "sft, bert, t5 or mock");
+  build_objective();
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   if (weights_only())
@@ -186,6 +178,7 @@ void Trainer::build_step() {
   interpreter_.emplace(*session_.ctx, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_, reduce_options(s));
   set_step_hooks(*interpreter_, *buckets_, *reducer_);
+  if (answers_) interpreter_->set_objective(std::ref(*answers_));
 }
 
 void Trainer::open_training_data(int64_t samples) {
@@ -223,6 +216,7 @@ void Trainer::run() {
     store_->require_room(static_cast<uint64_t>(planned_.trained) * sizeof(float) *
                          (1 + (optimizer_state_ ? optimizer_state_->names().size() : 0)));
   notify([&](Observer& o) { o.on_start(info_); });
+  if (state_.step < s.train.steps) prepare_reference(true);
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -355,6 +349,9 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
+  if (answers_)
+    std::ranges::move(answers_->take_figures(&mesh_.replicas(), &mesh_.dense()["pp"].comm()),
+                      std::back_inserter(figures));
   if (s.logger.params_norm)
     figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
 
@@ -414,8 +411,10 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
     return own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
+  const int64_t records = answers_ ? begin_answers(batches, input_of) : 0;
   reducer_->begin_step();
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
+  if (answers_) loss.num_targets = records;
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
   return loss;
@@ -464,7 +463,8 @@ std::optional<EvalMetrics> Trainer::evaluate() {
            ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0;
   };
   std::optional<EvalMetrics> metrics =
-      evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
+      evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop,
+                     answers_ ? &*answers_ : nullptr);
   buckets_->release_values();
   if (!metrics) {
     event(cat("the validation after step ", state_.step, " is incomplete, because the run stops"));

@@ -23,6 +23,7 @@
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/train_state.h"
+#include "mtrain/train/answer_objective.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/observer.h"
 #include "mtrain/train/peak_rate.h"
@@ -113,6 +114,15 @@ class MT_API Trainer {
   void warn_of_mixed_arithmetic();
   void build();
   void build_step();
+  /// Throws if the dataset's samples are not those of the objective; makes an objective over
+  /// answers.
+  void build_objective();
+  /// Gets the reference of an objective over answers: of the initial model before the first step,
+  /// else from the run's folder. `keep`: writes it there. Collective.
+  void prepare_reference(bool keep);
+  void add_references(Split split, int64_t samples, int64_t micro_batch);
+  /// Before a step's program. Returns the number of records of all ranks. Collective.
+  int64_t begin_answers(std::span<const MicroBatch> batches, const Interpreter::InputOf& input_of);
   bool records_step();
   StepLoss forward_backward(std::span<const MicroBatch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
@@ -168,6 +178,8 @@ class MT_API Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;
   std::optional<OptimizerState> optimizer_state_;
+  std::optional<AnswerObjective> answers_;  // absent: the losses of single tokens
+  bool has_reference_ = false;
   std::optional<Interpreter> interpreter_;
   std::optional<GradReducer> reducer_;
   std::optional<CheckpointStore> store_;
@@ -203,10 +215,16 @@ void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool wa
 /// The mean loss of the first `batches` global batches of a split. The samples are divided among
 /// the data-parallel ranks; collective over the job. `mesh` null: this rank evaluates all of them,
 /// and `batches` may be Dataset::kOneEpoch for every sample once. `stop` is called before each
-/// batch and must return the same on all ranks; if it returns true, the result is absent.
+/// batch and must return the same on all ranks; if it returns true, the result is absent. With
+/// `answers`, the interpreter's objective, the loss is the mean over records.
 MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                                  const Dataset& dataset, Split split,
                                                  int64_t batches, const RankMesh* mesh,
-                                                 const std::function<bool()>& stop = {});
+                                                 const std::function<bool()>& stop = {},
+                                                 AnswerObjective* answers = nullptr);
+
+/// The objective over answers of a recipe; absent if it has none. Refers to the session.
+MT_API std::optional<AnswerObjective> make_answer_objective(Session& session,
+                                                            const ParallelContext* parallel);
 
 }  // namespace mtrain

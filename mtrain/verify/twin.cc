@@ -212,6 +212,20 @@ void shrink_adapters(const Node& given, Node& tree) {
   for (const char* left_out : {"peft.init_from", "peft.dropout"}) tree.erase(left_out);
 }
 
+/// Pairs of answers; an objective over labels takes each of a pair as good or bad.
+void keep_objective(const Node& given, Node& tree) {
+  const Node* type = given.find("objective.type");
+  if (!type || type->as_text() == ObjectiveSection::kTokens) return;
+  tree.set("objective", *given.find("objective"));
+  // As with the recipe's weights, although adapters of random ones do not start as nothing.
+  const Node *peft = given.find("peft.type"), *train = given.find("peft.train"),
+             *reference = given.find("objective.reference");
+  if (peft && peft->as_text() != "none" && (!train || train->size() == 0) && reference &&
+      reference->as_text() == "auto")
+    tree.set("objective.reference", Node::string("adapters"));
+  tree.set("dataset.answers", Node::integer(2));
+}
+
 void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("tokenizer", section({{"type", Node::string("byte")}}));
   tree.set("dataset", section({{"type", Node::string("mock")}}));
@@ -257,6 +271,7 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
            Node::number(0));  // a failing layout must not end the process that runs the comparison
   shrink_model(tree, recipe.config, ranks);
   add_training(tree, ranks, steps);
+  keep_objective(given, tree);
   return write_yaml(tree);
 }
 

@@ -5,6 +5,18 @@ namespace {
 
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
+    {"same-objective", "llama", "objective.type=dpo", "objective.type=dpo dataset.type=preference"},
+    {"objective-model", "bert", "objective.type=dpo", "objective.type=tokens"},
+    {"objective-mtp", "llama", "objective.type=dpo dataset.type=preference model.mtp.layers=1",
+     "objective.type=dpo dataset.type=preference"},
+    {"objective-graphs", "llama", "objective.type=dpo cuda_graph.type=full_iteration",
+     "objective.type=dpo"},
+    {"objective-head", "llama", "objective.type=dpo dist.pp=2 comm_overlap.embedding_wgrad=true",
+     "objective.type=dpo dist.pp=2"},
+    {"objective-mock", "llama", "~dataset.path dataset.type=mock objective.type=dpo",
+     "~dataset.path dataset.type=mock objective.type=dpo dataset.answers=2"},
+    {"reference-adapters", "llama", "objective.type=dpo objective.reference=adapters",
+     "objective.type=dpo objective.reference=adapters peft.type=lora"},
     {"activation-of-gate", "llama", "model.mlp_gated=false",
      "model.mlp_gated=false model.activation=gelu"},
     {"relu-without-gate", "llama", "model.activation=squared_relu",

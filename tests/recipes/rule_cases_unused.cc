@@ -9,6 +9,8 @@ namespace {
 #define MT_FIM "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c"
 
 constexpr RuleCase kUnused[] = {
+    {"objective-reference-unused", "llama", "objective.reference=precomputed",
+     "objective.reference=precomputed objective.type=dpo"},
     {"peft-init-unused", "llama", "peft.init_from=x", "peft.init_from=x peft.type=lora"},
     {"peft-rank-unused", "llama", "peft.rank=4", "peft.rank=4 peft.type=lora"},
     {"peft-alpha-unused", "llama", "peft.alpha=4", "peft.alpha=4 peft.type=lora"},

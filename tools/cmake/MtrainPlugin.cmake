@@ -5,7 +5,7 @@
 
 function(mtrain_add_plugin name)
   cmake_parse_arguments(ARG "" "KIND" "SOURCES;LIBS" ${ARGN})
-  set(kinds model tokenizer dataset optimizer backend comm)
+  set(kinds model tokenizer dataset objective optimizer backend comm)
   if(NOT ARG_KIND IN_LIST kinds)
     message(FATAL_ERROR "mtrain_add_plugin(${name}): KIND must be one of ${kinds}, got '${ARG_KIND}'")
   endif()

@@ -55,6 +55,14 @@ void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
              join(changes, "\n  "));
 }
 
+/// The perplexity, or what an objective over answers reports.
+std::string in_other_words(const EvalMetrics& m) {
+  if (m.figures.empty()) return cat(" nats per token, perplexity ", std::exp(m.loss));
+  std::string out = " per record";
+  for (const auto& [name, value] : m.figures) out += cat(", ", name, " ", value);
+  return out;
+}
+
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
@@ -70,6 +78,13 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
     return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
   });
   Interpreter interpreter(*session.ctx, session.place(), session.parameters);
+  std::optional<AnswerObjective> answers = make_answer_objective(session, nullptr);
+  if (answers && answers->source() == ReferenceSource::precomputed) {
+    const fs::path beside = ReferenceLogps::file_in(saved.checkpoints.parent_path());
+    answers->reference() = ReferenceLogps::read(
+        fs::exists(beside) ? beside : ReferenceLogps::file_in(saved.recipe.run_directory()));
+  }
+  if (answers) interpreter.set_objective(std::ref(*answers));
   Split split = options.split == "train"  ? Split::train
                 : options.split == "test" ? Split::test
                                           : Split::valid;
@@ -79,24 +94,21 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   if (batches > 0)
     warn_of_repeats(*dataset, split, batches, s.eval_global_batch(),
                     "--batches all evaluates each once");
-  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
+  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr, {},
+                                 answers ? &*answers : nullptr)
+                      .value();
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"step", saved.step},
-                                        {"split", options.split},
-                                        {"loss", m.loss},
-                                        {"perplexity", std::exp(m.loss)},
-                                        {"tokens", m.tokens},
-                                        {"samples", m.samples},
-                                        {"dtype", s.mixed_precision.dtype},
-                                        {"seconds", m.seconds}}
-                     .dump()
-              << '\n';
+    nlohmann::ordered_json out{{"step", saved.step}, {"split", options.split}, {"loss", m.loss}};
+    if (!answers) out["perplexity"] = std::exp(m.loss);
+    out["tokens"] = m.tokens, out["samples"] = m.samples;
+    out["dtype"] = s.mixed_precision.dtype, out["seconds"] = m.seconds;
+    for (const auto& [name, value] : m.figures) out[name] = value;
+    std::cout << out.dump() << '\n';
   } else {
     std::cout << describe(source)
               << (source.hugging_face ? cat(" (in ", computing_type(source), ")") : std::string())
-              << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
-              << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens))
-              << " tokens of "
+              << ", " << options.split << ": loss " << m.loss << in_other_words(m) << ", "
+              << human_count(static_cast<double>(m.tokens)) << " tokens of "
               << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ",
                                     counted(s.eval_global_batch(), "sample"))
                               : cat(counted(m.samples, "sample"), ", each once,"))

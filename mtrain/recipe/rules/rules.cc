@@ -9,6 +9,7 @@
 #include "mtrain/data/prepared_data.h"
 #include "mtrain/pipeline/layout.h"
 #include "mtrain/recipe/batch_schedule.h"
+#include "mtrain/recipe/settings/optimization.h"
 
 namespace mtrain {
 namespace {
@@ -88,19 +89,25 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_stage"] = mtp_stage;
 }
 
-/// The training objectives of model and dataset. Absent if one of them is unknown or supports any
-/// objective.
+/// What the model predicts, what training learns, for which an objective over answers takes the
+/// place of the model's, and what the dataset's samples are for. Those that are not known, or fit
+/// any, are absent.
 void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
                      std::map<std::string, ExpressionValue>& facts) {
-  std::vector<std::string> found;
-  for (const char* section : {"model", "dataset"}) {
+  const auto of = [&](const char* section) -> std::string {
     const Schema* component = catalog.component(catalog.kind_of(section), config.type_of(section));
-    if (!component || component->objective == Fields::kAnyObjective) return;
-    found.push_back(component->objective.empty() ? std::string(Dataset::kNextToken)
-                                                 : component->objective);
-  }
-  facts["objective.model"] = found[0];
-  facts["objective.dataset"] = found[1];
+    if (!component) return std::string(Fields::kAnyObjective);
+    return component->objective.empty() ? std::string(Dataset::kNextToken) : component->objective;
+  };
+  const std::string objective = config.type_of("objective"), model = of("model"),
+                    samples = of("dataset");
+  const bool answers = !objective.empty() && objective != ObjectiveSection::kTokens;
+  const std::string learned = answers ? std::string(Dataset::kPreferences) : model;
+  if (model != Fields::kAnyObjective) facts["predicted.objective"] = model;
+  if (learned == Fields::kAnyObjective || samples == Fields::kAnyObjective) return;
+  facts["learned.by"] = answers ? objective : config.type_of("model");
+  facts["learned.objective"] = learned;
+  facts["samples.objective"] = samples;
 }
 
 /// True for a model that uses the results of its norms again.

@@ -1,16 +1,42 @@
 // Data, checkpoints, fine-tuning, logs.
 #include "mtrain/recipe/rules/rules.h"
 
+#define MT_ANSWERS "objective.type != 'tokens'"
+
 namespace mtrain {
 namespace {
 
 constexpr Rule kRules[] = {
-    {"same-objective", "dataset.type", "", "objective.dataset == objective.model",
-     "{dataset.type} has samples for the objective '{objective.dataset}', but {model.type} learns "
-     "the objective '{objective.model}'",
-     "choose a dataset with samples for the model's objective, or mock, which suits any model; no "
-     "model can be trained on preferences yet",
+    {"same-objective", "dataset.type", "", "samples.objective == learned.objective",
+     "{dataset.type} has samples for the objective '{samples.objective}', but {learned.by} learns "
+     "the objective '{learned.objective}'",
+     "choose a dataset with samples for that objective, or mock, which suits any; from preferences "
+     "learn the objectives over answers, such as objective=dpo",
      ""},
+    {"objective-model", "objective.type", MT_ANSWERS, "predicted.objective == 'next token'",
+     "{objective.type} needs a model of next tokens, but {model.type} learns the objective "
+     "'{predicted.objective}'",
+     "answers are predicted token by token, e.g. model=llama", "objective.type='tokens'"},
+    {"objective-mtp", "objective.type", MT_ANSWERS, "(model.mtp.layers ?? 0) == 0",
+     "{objective.type} has no losses of multi-token prediction "
+     "(model.mtp.layers={model.mtp.layers})",
+     "they are losses of single tokens", "model.mtp.layers=0; objective.type='tokens'"},
+    {"objective-graphs", "cuda_graph.type", MT_ANSWERS, "not graphs",
+     "a step of {objective.type} cannot be recorded",
+     "the host computes the objective between forward and backward", "cuda_graph.type='none'"},
+    {"objective-head", "comm_overlap.embedding_wgrad", MT_ANSWERS,
+     "not comm_overlap.embedding_wgrad",
+     "with {objective.type}, the gradient of the output matrix cannot be deferred",
+     "it is computed in backward", "comm_overlap.embedding_wgrad=false"},
+    {"objective-mock", "dataset.answers", MT_ANSWERS " and dataset.type == 'mock'",
+     "dataset.answers > 0", "{objective.type} learns from answers", "", "dataset.answers=2"},
+    {"reference-adapters", "objective.reference",
+     MT_ANSWERS " and objective.reference == 'adapters'",
+     "peft.type != 'none' and peft.init_from == '' and len(peft.train) == 0",
+     "without its adapters, the model is not the initial one",
+     "it is where all that is trained are adapters that start as nothing: peft.type=lora without "
+     "peft.init_from and peft.train",
+     "objective.reference='auto'"},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is also given", "path is one dataset, paths is a blend",
      "dataset.path=''; dataset.paths=[]"},

@@ -190,6 +190,8 @@ constexpr Rule kRules[] = {
         {"with ddp.in_order gradients are added after the last backward", "ddp.in_order=false",
          "ddp.in_order=true"}),
     row("wgrad-limit-unused", "comm_overlap.embedding_wgrad_limit", "comm_overlap.embedding_wgrad"),
+    row("objective-reference-unused", "objective.reference", "objective.type != 'tokens'",
+        {"the losses of single tokens have no reference", "objective.type='dpo'"}),
     // peft
     row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-rank-unused", "peft.rank", "peft.type != 'none'", {"", "peft.type='lora'"}),

@@ -8,6 +8,21 @@ namespace mtrain {
 
 using enum ResumeClass;
 
+void ObjectiveSection::bind(Fields& f) {
+  f("type", type,
+    "what training minimizes; tokens: the mean loss of the targets, for which model and dataset "
+    "are "
+    "made, else the plugin of an objective over answers")
+      .plugin("objective")
+      .resume(impossible);
+  f("reference", reference,
+    "where an objective's reference log-probabilities come from; adapters: the model with its "
+    "adapters switched off, precomputed: the initial model, before the first step, kept in the "
+    "run's folder; auto: adapters where these start as nothing, else precomputed")
+      .one_of({"auto", "adapters", "precomputed"})
+      .resume(impossible);
+}
+
 void TrainSection::bind(Fields& f) {
   f("steps", steps, "optimizer updates of the whole run")
       .required()

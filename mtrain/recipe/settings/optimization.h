@@ -1,4 +1,5 @@
-// The settings of training and optimization: train, optimizer, mixed_precision, peft. Values.
+// The settings of training and optimization: objective, train, optimizer, mixed_precision, peft.
+// Values.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,6 +10,14 @@
 #include "mtrain/config/fields.h"
 
 namespace mtrain {
+
+struct ObjectiveSection {
+  /// The objective of model and dataset: the mean of the targets' losses.
+  static constexpr const char* kTokens = "tokens";
+  std::string type = kTokens, reference = "auto";
+  bool over_answers() const { return type != kTokens; }
+  void bind(Fields& f);
+};
 
 struct TrainSection {
   int64_t steps = 0, micro_batch_size = 1, global_batch_size = 0, weight_hash_interval = 0;

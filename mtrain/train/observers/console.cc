@@ -109,9 +109,10 @@ class Console final : public Observer {
 
   void on_eval(const EvalMetrics& m) override {
     std::string tokens = human_count(static_cast<double>(m.tokens));
-    print(cat("step ", m.step, ": ", m.split, " loss ", short_loss(m.loss), ", perplexity ",
-              short_number(std::exp(m.loss)), "  (", tokens, " tokens in ", short_number(m.seconds),
-              "s)"));
+    print(cat("step ", m.step, ": ", m.split, " loss ", short_loss(m.loss),
+              m.figures.empty() ? cat(", perplexity ", short_number(std::exp(m.loss)))
+                                : further_losses(m.figures),
+              "  (", tokens, " tokens in ", short_number(m.seconds), "s)"));
   }
 
   void on_event(const std::string& text) override { print(printable(text, kMaxText)); }
@@ -193,16 +194,18 @@ class Console final : public Observer {
     step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
     print(cat("step ", step, "/", total, "  loss ",
               short_loss(std::isfinite(m.loss) ? mean : m.loss), "  lr ", short_lr(m.lr),
-              further_losses(m), "  grad norm ", short_loss(m.grad_norm), "  ",
+              further_losses(m.figures), "  grad norm ", short_loss(m.grad_norm), "  ",
               human_count(rate_.value()), " tokens/s  ETA ",
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
   }
 
-  /// The losses of multi-token prediction in the last step.
-  static std::string further_losses(const StepMetrics& m) {
+  /// The losses of multi-token prediction, and how an objective over answers prefers the chosen
+  /// ones.
+  static std::string further_losses(const std::vector<std::pair<std::string, double>>& figures) {
     std::string out;
-    for (const auto& [name, value] : m.figures)
-      if (name.starts_with("mtp_")) out += cat("  ", name, " ", short_loss(value));
+    for (const auto& [name, value] : figures)
+      if (name.starts_with("mtp_") || name == "rewards/accuracies" || name == "rewards/margins")
+        out += cat("  ", name, " ", short_loss(value));
     return out;
   }
 

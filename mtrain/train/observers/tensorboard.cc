@@ -129,6 +129,7 @@ class TensorBoard final : public Observer {
   void on_eval(const EvalMetrics& m) override {
     Message summary;
     add_value(summary, m.split + "/loss", m.loss);
+    for (const auto& [name, value] : m.figures) add_value(summary, m.split + "/" + name, value);
     file_.append(record(event(m.step).bytes(5, summary.text()).text()));
   }
 

@@ -19,7 +19,7 @@ constexpr int64_t kBitsPerToken = 3;
 constexpr int64_t kTokensPerDraw = 40;  // ten draws of three bits from each of four words
 
 struct MockConfig {
-  int64_t vocab_size = 0, epoch_samples = 1024;
+  int64_t vocab_size = 0, epoch_samples = 1024, answers = 0;
   void bind(Fields& f) {
     f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is trivial for a
                                          // model that sees them: only to try such a model
@@ -31,6 +31,12 @@ struct MockConfig {
     f("epoch_samples", epoch_samples, "number of samples per epoch")
         .min(1)
         .resume(ResumeClass::safe);
+    f("answers", answers,
+      "for objectives over answers; 2: a sample is a pair of answers to one prompt, of which the "
+      "rejected one is random, 1: one answer, every other one random and labeled bad, 0: text")
+        .min(0)
+        .max(2)
+        .resume(ResumeClass::data);
   }
 };
 
@@ -58,10 +64,12 @@ class Language {
 
 class MockSource final : public SampleSource {
  public:
-  MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size)
+  MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size,
+             int64_t answers)
       : language_(std::move(language)),
         random_(seed, cat("mock.", mtrain::name(which))),
-        size_(size) {}
+        size_(size),
+        answers_(answers) {}
 
   int64_t size() const override { return size_; }
 
@@ -83,12 +91,37 @@ class MockSource final : public SampleSource {
       out.positions[at] = static_cast<int32_t>(i);
     }
     out.starts.assign(1, 0);
+    if (answers_ > 0) make_answers(index, words[0], out);
   }
 
  private:
+  /// The prompt is the first quarter of a sequence. A bad answer steps through the vocabulary.
+  void make_answers(int64_t index, uint32_t draw, Sample& out) const {
+    const size_t length = out.tokens.size() / static_cast<size_t>(answers_), prompt = length / 4;
+    for (size_t begin = 0; begin < out.tokens.size(); begin += length) {
+      const bool bad = answers_ == 2 ? begin > 0 : index % 2 == 1;
+      const size_t end =
+          begin + 2 * length > out.tokens.size() ? out.tokens.size() : begin + length;
+      if (begin > 0) out.starts.push_back(static_cast<int32_t>(begin));
+      for (size_t at = begin; at < end; ++at) {
+        const size_t place = at - begin;
+        if (place <= prompt) out.tokens[at] = out.tokens[place];
+        out.positions[at] = static_cast<int32_t>(place);
+        if (place < prompt)
+          out.targets[at] = kIgnoredTarget;
+        else if (bad)
+          out.targets[at] = static_cast<int32_t>((draw + 7919 * place) %
+                                                 static_cast<size_t>(language_->vocab_size()));
+        if (place > prompt) out.tokens[at] = out.targets[at - 1];
+      }
+      if (end == out.tokens.size()) break;
+    }
+    out.good = answers_ == 2 || index % 2 == 0;
+  }
+
   std::shared_ptr<const Language> language_;
   RngStream random_;
-  int64_t size_;
+  int64_t size_, answers_;
 };
 
 class MockDataset final : public Dataset {
@@ -107,13 +140,14 @@ class MockDataset final : public Dataset {
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    return std::make_unique<MockSource>(
-        language_, context_.seed, which,
-        num_samples == kOneEpoch ? config_.epoch_samples : kEndless);
+    return std::make_unique<MockSource>(language_, context_.seed, which,
+                                        num_samples == kOneEpoch ? config_.epoch_samples : kEndless,
+                                        config_.answers);
   }
 
   std::string identity() const override {
     return cat("{\"dataset\":\"mock\",\"vocab_size\":", language_->vocab_size(),
+               config_.answers > 0 ? cat(",\"answers\":", config_.answers) : "",
                ",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 

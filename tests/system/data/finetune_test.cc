@@ -400,7 +400,8 @@ TEST_CASE("pack reports how well records fill samples") {
   CHECK(has(text.out, "positions filled: 88.4 %, without packing 30.9 %"));
 }
 
-TEST_CASE("preferences are read, laid out and shown, and training on them is refused by name") {
+TEST_CASE(
+    "preferences are read, laid out and shown, and no model learns them without an objective") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "p.jsonl",
@@ -441,6 +442,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
                       "preference has samples for the objective 'preferences between answers', "
                       "but llama learns the objective 'next token'"),
                   refused.err);
+    CHECK_MESSAGE(has(refused.err, "objective=dpo"), refused.err);
   }
 }
 

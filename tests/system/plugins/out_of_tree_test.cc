@@ -84,3 +84,24 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   CHECK(absent.status == 10);
   CHECK(absent.err.find("lion") != std::string::npos);
 }
+
+TEST_CASE("an objective outside the tree is built, and learns from preferences") {
+  const testing::Installed& installed = testing::installed();
+  const fs::path built = installed.build(kSources / "margin").folder;
+  const std::vector<std::string> path = {"MTRAIN_PLUGIN_PATH=" + built.string()};
+  const fs::path recipe = installed.folder / "margin.yaml", run = installed.folder / "margin-run";
+  std::ofstream(recipe)
+      << "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, ffn_hidden_size: 64, "
+         "seq_length: 32}\n"
+         "dataset: {type: mock, answers: 2}\nobjective: {type: margin, margin: 2}\n"
+         "train: {steps: 30, micro_batch_size: 4, global_batch_size: 4}\n"
+         "optimizer: {type: adamw, lr: 3e-3}\nvalidation: {steps: 1}\n"
+         "logger: {tensorboard: false}\n";
+  must({installed.mtrain, "check", recipe.string()}, path);
+  CHECK(must({installed.mtrain, "plugins", "ls"}, path).out.find("margin") != std::string::npos);
+  must({installed.mtrain, recipe.string(), "run.dir=" + run.string()}, path);
+  const std::vector<double> curve = losses(run);
+  REQUIRE(curve.size() == 30);
+  CHECK(curve.front() == doctest::Approx(4).epsilon(1e-5));  // (0 - 2)^2 at the reference
+  CHECK(curve.back() < 1.5);
+}

@@ -60,12 +60,12 @@ TEST_CASE("the fields of the first records say the format") {
                [] { detect(R"({"question":"a"})"); });
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
-  expect_error(
-      ErrorClass::data,
-      {"chosen and rejected answers, which dataset.type=sft does not read", "not implemented",
-       "dataset.format=prompt_completion dataset.columns='{completion: chosen}'",
-       "--dataset preference"},
-      [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
+  expect_error(ErrorClass::data,
+               {"chosen and rejected answers, which dataset.type=sft does not read",
+                "dataset.type=preference objective=dpo",
+                "dataset.format=prompt_completion dataset.columns='{completion: chosen}'",
+                "--dataset preference"},
+               [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
   expect_error(ErrorClass::data, {"dataset.format=openai dataset.columns='{messages: better}'"},
                [] {
                  detect(R"({"better":[],"rejected":[]})", {{"chosen", "better"}});

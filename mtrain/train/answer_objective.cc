@@ -1,0 +1,296 @@
+#include "mtrain/train/answer_objective.h"
+
+#include <algorithm>
+
+#include "mtrain/base/plugin_call.h"
+#include "mtrain/train/model_input.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int32_t kNoAnswer = -1;
+
+std::span<const int32_t> row_of(const std::vector<int32_t>& values, const MicroBatch& batch,
+                                size_t row) {
+  const auto length = static_cast<size_t>(batch.seq_length);
+  return std::span(values).subspan(row * length, length);
+}
+
+/// Turns adapters off within a scope, also if the model throws.
+class Without {
+ public:
+  explicit Without(AdapterPlan* adapters) : adapters_(adapters) {
+    if (adapters_) adapters_->turn(false);
+  }
+  ~Without() {
+    if (adapters_) adapters_->turn(true);
+  }
+  Without(const Without&) = delete;
+  Without& operator=(const Without&) = delete;
+
+ private:
+  AdapterPlan* adapters_;
+};
+
+}  // namespace
+
+/// The answers of a micro-batch: 2 · row is the chosen or the only one, 2 · row + 1 the rejected
+/// one.
+struct AnswerObjective::Answers {
+  std::vector<int32_t> of_token;  // of the targets of all tokens; kNoAnswer: of none
+  std::vector<Answer> all;        // those without tokens are absent
+  std::vector<double> slopes;     // of the objective, by answer
+};
+
+ReferenceSource reference_source(const Settings& settings, const Objective& objective) {
+  if (!objective.needs_reference()) return ReferenceSource::none;
+  const PeftSection& peft = settings.peft;
+  // Adapters of random weights start from random values (adapter_plan()).
+  const bool starts_as_base = peft.frozen() && peft.train.empty() && peft.init_from.empty() &&
+                              !settings.model.init_from.empty();
+  const std::string& wanted = settings.objective.reference;
+  return wanted == "adapters" || (wanted == "auto" && starts_as_base)
+             ? ReferenceSource::adapters
+             : ReferenceSource::precomputed;
+}
+
+AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, ReferenceSource source,
+                                 AdapterPlan* adapters, const ParallelContext* parallel)
+    : objective_(std::move(objective)),
+      names_({"rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
+              "logps/chosen", "logps/rejected"}),
+      further_(call_plugin(*objective_, "figures()", [&] { return objective_->figures(); })),
+      source_(source),
+      adapters_(source == ReferenceSource::adapters ? adapters : nullptr),
+      parallel_(parallel) {
+  MT_CHECK(source != ReferenceSource::adapters || adapters, "a reference without adapters");
+  names_.insert(names_.end(), further_.begin(), further_.end());
+  sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
+}
+
+AnswerObjective::Answers AnswerObjective::answers_of(const MicroBatch& batch) const {
+  Answers out;
+  out.of_token.assign(batch.tokens.size(), kNoAnswer);
+  out.all.resize(2 * static_cast<size_t>(batch.rows));
+  std::vector<int32_t> found(static_cast<size_t>(batch.rows), 0);
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const auto begin = static_cast<size_t>(batch.cu_seqlens[s]),
+               end = static_cast<size_t>(batch.cu_seqlens[s + 1]),
+               row = begin / static_cast<size_t>(batch.seq_length);
+    const auto trained = std::count_if(batch.targets.begin() + static_cast<ptrdiff_t>(begin),
+                                       batch.targets.begin() + static_cast<ptrdiff_t>(end),
+                                       [](int32_t t) { return t != kIgnoredTarget; });
+    if (trained == 0) continue;
+    MT_USER_CHECK(++found[row] <= 2, ErrorClass::data,
+                  cat("sample ", batch.first_sample + static_cast<int64_t>(row),
+                      " has more than two answers"),
+                  "set dataset.type=preference");
+    const auto index = static_cast<int32_t>(2 * row) + found[row] - 1;
+    out.all[static_cast<size_t>(index)].tokens = static_cast<double>(trained);
+    for (size_t t = begin; t < end; ++t)
+      if (batch.targets[t] != kIgnoredTarget) out.of_token[t] = index;
+  }
+  const bool pairs = objective_->records() == Objective::Records::pairs;
+  for (size_t row = 0; row < found.size(); ++row)
+    MT_USER_CHECK(found[row] >= (pairs ? 2 : 1), ErrorClass::data,
+                  cat("sample ", batch.first_sample + static_cast<int64_t>(row), " has ",
+                      found[row] == 0 ? "no answer" : "one answer",
+                      pairs ? ", and the objective learns from pairs of answers" : ""),
+                  pairs ? "records need the fields prompt, chosen and rejected; for answers with a "
+                          "label: objective=kto"
+                        : "set dataset.type=preference");
+  return out;
+}
+
+int64_t AnswerObjective::records(std::span<const MicroBatch> batches) const {
+  int64_t count = 0;
+  for (const MicroBatch& batch : batches) {
+    if (objective_->records() == Objective::Records::pairs) {
+      count += batch.rows;
+      continue;
+    }
+    const Answers answers = answers_of(batch);
+    count += std::count_if(answers.all.begin(), answers.all.end(),
+                           [](const Answer& a) { return a.tokens > 0; });
+  }
+  return count;
+}
+
+void AnswerObjective::begin(std::span<const MicroBatch> batches, double weight,
+                            Interpreter& interpreter, const Interpreter::InputOf& input_of) {
+  batches_ = batches;
+  weight_ = weight;
+  if (source_ != ReferenceSource::adapters) return;
+  std::vector<ReferenceLogps::Entry> ignored;
+  const Without off(adapters_);
+  measure(batches, interpreter, input_of, ignored);
+}
+
+void AnswerObjective::measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
+                              const Interpreter::InputOf& input_of,
+                              std::vector<ReferenceLogps::Entry>& out) {
+  batches_ = batches;
+  measured_.assign(batches.size(), {});
+  struct Measuring {
+    explicit Measuring(bool& on) : on(on) { on = true; }
+    ~Measuring() { on = false; }
+    bool& on;
+  };
+  {
+    const Measuring measuring(measuring_);
+    interpreter.evaluate(static_cast<int64_t>(batches.size()), input_of);
+  }
+  const bool mine = !parallel_ || axis_index(parallel_->cp) == 0;
+  for (size_t micro = 0; micro < batches.size(); ++micro)
+    for (size_t row = 0; row < static_cast<size_t>(batches[micro].rows); ++row) {
+      const std::vector<double>& logps = measured_[micro];
+      out.push_back(mine && !logps.empty()
+                        ? ReferenceLogps::Entry{logps[2 * row], logps[2 * row + 1]}
+                        : ReferenceLogps::Entry());
+    }
+}
+
+/// Adds up this rank's tokens, then the ranks of cp.
+void AnswerObjective::sum_logps(const MicroBatch& batch, std::span<const float> losses,
+                                Answers& answers) const {
+  if (parallel_)
+    if (auto slice = context_slice(batch, *parallel_))
+      answers.of_token = slice->take(answers.of_token);
+  MT_CHECK(losses.size() == answers.of_token.size(), losses.size(), " losses of ",
+           answers.of_token.size(), " tokens");
+  std::vector<double> logps(answers.all.size(), 0);
+  for (size_t t = 0; t < losses.size(); ++t)
+    if (answers.of_token[t] != kNoAnswer)
+      logps[static_cast<size_t>(answers.of_token[t])] -= static_cast<double>(losses[t]);
+  if (parallel_)
+    if (const Axis* cp = active_axis(parallel_->cp)) cp->comm().all_reduce(std::span(logps));
+  for (size_t i = 0; i < logps.size(); ++i) answers.all[i].logp = logps[i];
+}
+
+void AnswerObjective::set_references(int64_t micro, const MicroBatch& batch,
+                                     Answers& answers) const {
+  if (source_ == ReferenceSource::adapters) {
+    const std::vector<double>& logps = measured_[static_cast<size_t>(micro)];
+    for (size_t i = 0; i < logps.size(); ++i) answers.all[i].reference = logps[i];
+  }
+  if (source_ != ReferenceSource::precomputed) return;
+  for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+    const ReferenceLogps::Entry* found = stored_.find(
+        ReferenceLogps::key(row_of(batch.tokens, batch, row), row_of(batch.targets, batch, row)));
+    MT_USER_CHECK(found, ErrorClass::data,
+                  cat("there are no reference log-probabilities of sample ",
+                      batch.first_sample + static_cast<int64_t>(row),
+                      ": it was not among the samples of the run when it began"),
+                  "restore the data, train.steps and validation.steps with which the run began, or "
+                  "start a new run");
+    answers.all[2 * row].reference = found->chosen;
+    answers.all[2 * row + 1].reference = found->rejected;
+  }
+}
+
+double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool training) {
+  MT_CHECK(static_cast<size_t>(micro) < batches_.size(), "micro-batch ", micro, " of ",
+           batches_.size());
+  const MicroBatch& batch = batches_[static_cast<size_t>(micro)];
+  Answers answers = answers_of(batch);
+  sum_logps(batch, losses, answers);
+  if (measuring_) {
+    std::vector<double>& logps = measured_[static_cast<size_t>(micro)];
+    for (const Answer& answer : answers.all) logps.push_back(answer.logp);
+    return 0;
+  }
+  set_references(micro, batch, answers);
+  const double loss = evaluate(batch, answers);
+  // The loss of a token is minus its log-probability.
+  for (size_t t = 0; training && t < losses.size(); ++t) {
+    const int32_t answer = answers.of_token[t];
+    losses[t] = answer == kNoAnswer
+                    ? 0
+                    : static_cast<float>(-weight_ * answers.slopes[static_cast<size_t>(answer)]);
+  }
+  return loss;
+}
+
+/// The sum of the records' losses; 0 on ranks that share the records with another one that counts
+/// them.
+double AnswerObjective::evaluate(const MicroBatch& batch, Answers& answers) {
+  answers.slopes.assign(answers.all.size(), 0);
+  const std::vector<double> sums = sums_, counts = counts_;
+  double loss = 0;
+  call_plugin(*objective_, "of_pair() or of_label()", [&] {
+    for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+      if (objective_->records() == Objective::Records::pairs) {
+        loss += of_pair(answers, row);
+      } else {
+        const bool pair = answers.all[2 * row + 1].tokens > 0;
+        loss += of_label(answers, 2 * row, pair || batch.good[row] != 0);
+        if (pair) loss += of_label(answers, 2 * row + 1, false);
+      }
+    }
+  });
+  if (!parallel_ || axis_index(parallel_->cp) == 0) return loss;
+  sums_ = sums, counts_ = counts;
+  return 0;
+}
+
+double AnswerObjective::of_pair(Answers& answers, size_t row) {
+  const Answer &chosen = answers.all[2 * row], &rejected = answers.all[2 * row + 1];
+  const ObjectiveValue value = objective_->of_pair(chosen, rejected);
+  answers.slopes[2 * row] = value.d_chosen, answers.slopes[2 * row + 1] = value.d_rejected;
+  const bool per_token = objective_->per_token();
+  report("rewards/chosen", value.reward_chosen);
+  report("rewards/rejected", value.reward_rejected);
+  report("rewards/accuracies", value.reward_chosen > value.reward_rejected ? 1 : 0);
+  report("rewards/margins", value.reward_chosen - value.reward_rejected);
+  report("logps/chosen", chosen.logp / (per_token ? chosen.tokens : 1));
+  report("logps/rejected", rejected.logp / (per_token ? rejected.tokens : 1));
+  report_further(value);
+  return value.loss;
+}
+
+double AnswerObjective::of_label(Answers& answers, size_t index, bool good) {
+  const Answer& answer = answers.all[index];
+  const ObjectiveValue value = objective_->of_label(answer, good);
+  answers.slopes[index] = value.d_chosen;
+  report(good ? "rewards/chosen" : "rewards/rejected", value.reward_chosen);
+  report(good ? "logps/chosen" : "logps/rejected",
+         answer.logp / (objective_->per_token() ? answer.tokens : 1));
+  report_further(value);
+  return value.loss;
+}
+
+void AnswerObjective::report(const std::string& name, double value) {
+  const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+  sums_.at(at) += value, counts_.at(at) += 1;
+}
+
+void AnswerObjective::report_further(const ObjectiveValue& value) {
+  MT_USER_CHECK(
+      value.figures.size() == further_.size(), ErrorClass::plugin,
+      cat("the objective reports ", value.figures.size(), " figures, but names ", further_.size()),
+      "ObjectiveValue::figures has one value for each name of Objective::figures()");
+  for (size_t i = 0; i < further_.size(); ++i) report(further_[i], value.figures[i]);
+}
+
+NamedValues AnswerObjective::take_figures(Communicator* replicas, Communicator* stages) {
+  std::vector<double> all = sums_;
+  all.insert(all.end(), counts_.begin(), counts_.end());
+  sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
+  for (Communicator* ranks : {replicas, stages})
+    if (ranks) ranks->all_reduce(std::span(all));
+  NamedValues out;
+  auto mean = [&](const std::string& name) -> std::optional<double> {
+    const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+    const double count = all[names_.size() + at];
+    return count > 0 ? std::optional(all[at] / count) : std::nullopt;
+  };
+  for (const std::string& name : names_) {
+    std::optional<double> value = mean(name);
+    const auto good = mean("rewards/chosen"), bad = mean("rewards/rejected");
+    if (!value && name == "rewards/margins" && good && bad) value = *good - *bad;  // of labels
+    if (value) out.emplace_back(name, *value);
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,83 @@
+// AnswerObjective: runs an Objective on the micro-batches of a step or of an evaluation. Sums the
+// tokens' losses to log-probabilities of answers, over the ranks of cp; gets the reference's; turns
+// the objective's derivatives into the gradients of the tokens' losses; collects what it reports.
+// Refers to the parallel context and the adapters. For the rank's own thread.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mtrain/data/loader.h"
+#include "mtrain/nn/adapter.h"
+#include "mtrain/optim/objective.h"
+#include "mtrain/pipeline/interpreter.h"
+#include "mtrain/recipe/settings.h"
+#include "mtrain/train/reference_logps.h"
+
+namespace mtrain {
+
+/// Where the reference's log-probabilities come from.
+enum class ReferenceSource : uint8_t { none, adapters, precomputed };
+MT_API ReferenceSource reference_source(const Settings& settings, const Objective& objective);
+
+/// Values that an objective reports, by name.
+using NamedValues = std::vector<std::pair<std::string, double>>;
+
+class MT_API AnswerObjective {
+ public:
+  /// `adapters`: those to switch off for the reference; null if they are not its source.
+  AnswerObjective(std::unique_ptr<Objective> objective, ReferenceSource source,
+                  AdapterPlan* adapters, const ParallelContext* parallel);
+
+  ReferenceSource source() const { return source_; }
+  /// The precomputed reference; the owner fills it before the first use.
+  ReferenceLogps& reference() { return stored_; }
+
+  /// The number of records: pairs, or labeled answers. Throws Error(data) for samples from which
+  /// the objective cannot learn.
+  int64_t records(std::span<const MicroBatch> batches) const;
+  /// Before the interpreter runs these micro-batches, which must stay valid. `weight`: the gradient
+  /// of each record's loss. Measures the reference where the adapters are its source: a pass
+  /// without tape and dropout, collective over the pipeline.
+  void begin(std::span<const MicroBatch> batches, double weight, Interpreter& interpreter,
+             const Interpreter::InputOf& input_of);
+  /// Adds the answers' log-probabilities under the model as it is to `out`, by micro-batch and row;
+  /// only ranks with the last stage, and of cp only the first, get values.
+  void measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
+               const Interpreter::InputOf& input_of, std::vector<ReferenceLogps::Entry>& out);
+
+  /// Interpreter::MicroBatchObjective.
+  double operator()(int64_t micro, std::span<float> losses, bool training);
+
+  /// The values reported since the last call, averaged over the records of all ranks. Collective
+  /// over both groups, which may be null.
+  NamedValues take_figures(Communicator* replicas, Communicator* stages);
+
+ private:
+  struct Answers;
+  Answers answers_of(const MicroBatch& batch) const;
+  void sum_logps(const MicroBatch& batch, std::span<const float> losses, Answers& answers) const;
+  void set_references(int64_t micro, const MicroBatch& batch, Answers& answers) const;
+  double evaluate(const MicroBatch& batch, Answers& answers);
+  double of_pair(Answers& answers, size_t row);
+  double of_label(Answers& answers, size_t index, bool good);
+  void report(const std::string& name, double value);
+  void report_further(const ObjectiveValue& value);
+
+  std::unique_ptr<Objective> objective_;
+  std::vector<std::string> names_, further_;
+  ReferenceSource source_;
+  AdapterPlan* adapters_;
+  const ParallelContext* parallel_;
+  ReferenceLogps stored_;
+  std::span<const MicroBatch> batches_;
+  double weight_ = 0;
+  bool measuring_ = false;
+  std::vector<std::vector<double>> measured_;  // by micro-batch: the log-probability of each answer
+  std::vector<double> sums_, counts_;          // by name
+};
+
+}  // namespace mtrain

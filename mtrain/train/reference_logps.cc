@@ -1,0 +1,93 @@
+#include "mtrain/train/reference_logps.h"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/checkpoint/safetensors.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char *kKeys = "keys", *kValues = "logps", *kDigest = "sha256";
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::string digest_of(const std::vector<int64_t>& keys, const std::vector<double>& values) {
+  Sha256 out;
+  out.update(bytes_of(keys));
+  out.update(bytes_of(values));
+  return out.hex();
+}
+
+template <class T>
+std::vector<T> read_all(const SafetensorsFile& file, const char* name) {
+  const TensorInfo& tensor = file.at(name);
+  std::vector<T> out(tensor.data.size() / sizeof(T));
+  MT_USER_CHECK(out.size() * sizeof(T) == tensor.data.size(), ErrorClass::checkpoint,
+                cat(file.path().string(), ": ", name, " has ", tensor.data.size(), " bytes"), "");
+  file.read(tensor, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+}  // namespace
+
+int64_t ReferenceLogps::key(std::span<const int32_t> tokens, std::span<const int32_t> targets) {
+  Sha256 out;
+  out.update(std::as_bytes(tokens));
+  out.update(std::as_bytes(targets));
+  const auto digest = out.digest();
+  int64_t key = 0;
+  std::memcpy(&key, digest.data(), sizeof(key));
+  return key;
+}
+
+const ReferenceLogps::Entry* ReferenceLogps::find(int64_t key) const {
+  auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+void ReferenceLogps::write(const fs::path& file, const std::string& data) const {
+  std::vector<int64_t> keys;
+  std::vector<double> values;
+  for (const auto& [key, entry] : entries_)
+    keys.push_back(key), values.insert(values.end(), {entry.chosen, entry.rejected});
+  const auto count = static_cast<int64_t>(keys.size());
+  const fs::path temporary = file.string() + cat(".", getpid(), ".tmp");
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
+  SafetensorsWriter writer(temporary, "reference",
+                           {{kKeys, DType::i64, {count}}, {kValues, DType::f64, {count, 2}}},
+                           {{kDigest, digest_of(keys, values)}, {"data", data}});
+  for (const TensorSpec& tensor : writer.order())
+    writer.write(tensor.name == kKeys ? bytes_of(keys) : bytes_of(values));
+  writer.finish();
+  durable_rename(temporary, file, "reference");
+}
+
+ReferenceLogps ReferenceLogps::read(const fs::path& path) {
+  const char* const help =
+      "the reference is the model before its first step: start the run anew in an empty folder, or "
+      "restore the file";
+  MT_USER_CHECK(fs::exists(path), ErrorClass::checkpoint,
+                cat("the run's reference log-probabilities are missing: ", path.string()), help);
+  const SafetensorsFile file(path);
+  const auto keys = read_all<int64_t>(file, kKeys);
+  const auto values = read_all<double>(file, kValues);
+  const auto digest = file.metadata().find(kDigest);
+  MT_USER_CHECK(values.size() == 2 * keys.size() && digest != file.metadata().end() &&
+                    digest->second == digest_of(keys, values),
+                ErrorClass::checkpoint,
+                cat(path.string(), " is damaged: its digest is another one"), help);
+  ReferenceLogps out;
+  for (size_t i = 0; i < keys.size(); ++i)
+    out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
+  return out;
+}
+
+}  // namespace mtrain

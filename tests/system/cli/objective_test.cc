@@ -1,0 +1,344 @@
+// Objectives over answers: they learn as PyPI's trl does, in every layout, continue to the bit, and
+// refuse what they cannot learn from.
+#include "mtrain/optim/objective.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "built_plugins.h"
+#include "done.h"
+#include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/config/tree.h"
+#include "mtrain/train/file_values.h"
+#include "roots.h"
+#include "small_tokenizer.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using mtrain::cat;
+using nlohmann::json;
+
+namespace {
+
+const json& golden() {
+  static const json kGolden =
+      json::parse(slurp(source_root() / "tests/golden/objectives/golden.json"));
+  return kGolden;
+}
+
+/// Ids as text of the small tokenizer.
+std::string text_of(const json& ids) {
+  std::string out;
+  for (const auto& id : ids) out += small_token(id.get<size_t>());
+  return out;
+}
+
+std::string lines_of(const json& records) {
+  std::string out;
+  for (const json& record : records) {
+    json line;
+    for (const auto& [key, value] : record.items())
+      line[key] = value.is_array() ? json(text_of(value)) : value;
+    out += line.dump() + "\n";
+  }
+  return out;
+}
+
+/// The weights of llama_tiny as `there`, the golden records as p.jsonl and l.jsonl, and a recipe
+/// with the AdamW of golden_common.py, for all records in each step.
+void write_case(const Scratch& scratch) {
+  fs::create_directories(scratch / "there");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / "there" / file);
+  write_at(scratch / "there/tokenizer.json", small_tokenizer());
+  write_at(scratch / "there/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  scratch.write("p.jsonl", lines_of(golden().at("pairs")));
+  scratch.write("l.jsonl", lines_of(golden().at("labels")));
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: there, seq_length: 48}\n"
+                "tokenizer: {type: hf, path: there}\n"
+                "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
+                "objective: {type: dpo}\n"
+                "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
+                "logger: {tensorboard: false}\nscheduler: {type: constant}\n"
+                "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
+                "weight_decay: 0.1, clip_grad: 1.0}\n"
+                "validation: {steps: 0}\ntrain: {steps: 3, global_batch_size: 4, "
+                "micro_batch_size: 2}\n");
+}
+
+std::string settings_of(const json& settings) {
+  std::string out;
+  for (const auto& [key, value] : settings.items())
+    out +=
+        cat(" objective.", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+  return out;
+}
+
+std::vector<double> column(const fs::path& run, const std::string& name) {
+  std::vector<double> out;
+  for (const auto& row : rows(run, name.c_str())) out.push_back(row.at(name).get<double>());
+  return out;
+}
+
+void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK(got[i] == doctest::Approx(want[i]).epsilon(epsilon).scale(1));
+}
+
+/// The largest difference of exported weights.
+double difference(const fs::path& folder, const fs::path& other) {
+  const mtrain::SafetensorsFile a(folder / "model.safetensors"), b(other / "model.safetensors");
+  double worst = 0;
+  for (const mtrain::TensorInfo& t : a.tensors()) {
+    const std::vector<float> x = mtrain::file_values(a, t),
+                             y = mtrain::file_values(b, b.at(t.name));
+    REQUIRE(x.size() == y.size());
+    for (size_t i = 0; i < x.size(); ++i)
+      worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("objectives learn as in trl") {
+  const Scratch scratch("mtrain-objectives");
+  write_case(scratch);
+  for (const auto& [name, wanted] : golden().at("cases").items()) {
+    CAPTURE(name);
+    const bool labels = wanted.at("settings").at("type") == "kto";
+    done(scratch, "r.yaml -q run.dir=" + name + settings_of(wanted.at("settings")) +
+                      (labels ? " dataset.path=l.jsonl" : ""));
+    const json& steps = wanted.at("steps");
+    for (const auto& [key, value] : steps.at(0).items()) {
+      CAPTURE(key);
+      std::vector<double> want;
+      for (const json& step : steps) want.push_back(step.at(key).get<double>());
+      check_close(column(scratch / name, key), want, key == "grad_norm" ? 2e-5 : 1e-5);
+    }
+    done(scratch, "-q export " + name + " out-" + name);
+    const mtrain::SafetensorsFile file(scratch / ("out-" + name) / "model.safetensors");
+    for (const auto& [tensor, values] : wanted.at("weights").items()) {
+      CAPTURE(tensor);
+      const std::vector<float> got = mtrain::file_values(file, file.at(tensor));
+      for (size_t i = 0; i < values.size(); ++i)
+        CHECK(std::fabs(static_cast<double>(got[i]) - values[i].get<double>()) < 5e-6);
+    }
+  }
+}
+
+TEST_CASE("the derivatives of objectives are those of their losses") {
+  mtrain::PluginHost plugins = built_plugins();
+  mtrain::ObjectiveContext context;
+  const double kStep = 1e-5;
+  for (const auto& [name, wanted] : golden().at("cases").items()) {
+    CAPTURE(name);
+    const json& settings = wanted.at("settings");
+    mtrain::Node node = mtrain::Node::map();
+    for (const auto& [key, value] : settings.items())
+      if (key != "type")
+        node.set(key, value.is_string() ? mtrain::Node::string(value.get<std::string>())
+                                        : mtrain::Node::number(value.get<double>()));
+    const auto objective =
+        plugins.make<mtrain::Objective>(settings.at("type").get<std::string>(), node, context);
+    for (const auto& [chosen, rejected] : {std::pair{-12.5, -17.25}, std::pair{-21.0, -9.5}}) {
+      mtrain::Answer c{.logp = chosen, .reference = -14, .tokens = 5},
+          r{.logp = rejected, .reference = -13, .tokens = 7};
+      const bool pairs = objective->records() == mtrain::Objective::Records::pairs;
+      for (const bool good : {true, false}) {
+        auto value = [&] {
+          return pairs ? objective->of_pair(c, r) : objective->of_label(c, good);
+        };
+        auto slope = [&](mtrain::Answer& answer) {
+          const double at = answer.logp;
+          answer.logp = at + kStep;
+          const double high = value().loss;
+          answer.logp = at - kStep;
+          const double low = value().loss;
+          answer.logp = at;
+          return (high - low) / (2 * kStep);
+        };
+        CHECK(value().d_chosen == doctest::Approx(slope(c)).epsilon(1e-6).scale(1));
+        if (pairs) CHECK(value().d_rejected == doctest::Approx(slope(r)).epsilon(1e-6).scale(1));
+        CHECK(value().figures.size() == objective->figures().size());
+      }
+    }
+  }
+}
+
+TEST_CASE("an objective learns the same in every layout and division") {
+  const Scratch scratch("mtrain-objectives-layouts");
+  write_case(scratch);
+  const std::string set = " objective.beta=0.5 objective.sft_weight=0.1 ";
+  done(scratch, "r.yaml -q run.dir=one" + set);
+  done(scratch, "-q export one of-one");
+  int number = 0;
+  for (const std::string layout :
+       {"train.micro_batch_size=1", "train.micro_batch_size=4", "dist.nproc=2",
+        "dist.nproc=2 dist.zero=1", "dist.nproc=2 dist.zero=2", "dist.nproc=2 dist.zero=3",
+        "dist.nproc=2 dist.tp=2", "dist.nproc=2 dist.tp=2 dist.sp=true", "dist.nproc=2 dist.cp=2",
+        "dist.nproc=2 dist.pp=2", "dist.nproc=2 dist.pp=2 dist.schedule=zb_h1",
+        "dist.nproc=4 dist.pp=2 dist.cp=2 train.micro_batch_size=1", "model.recompute=full"}) {
+    CAPTURE(layout);
+    const std::string run = cat("r", number++);
+    done(scratch, cat("r.yaml -q run.dir=", run, set, layout));
+    for (const char* key : {"loss", "grad_norm", "rewards/margins", "rewards/accuracies"})
+      check_close(column(scratch / run, key), column(scratch / "one", key), 2e-5);
+    done(scratch, "-q export " + run + " out" + run);
+    CHECK(difference(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
+  }
+}
+
+TEST_CASE("the reference is the model without its adapters, or the one before the first step") {
+  const Scratch scratch("mtrain-objectives-reference");
+  write_case(scratch);
+  const std::string set =
+      " peft.type=lora peft.rank=4 peft.alpha=16 optimizer.lr=1e-2 train.steps=4 ";
+  done(scratch, "r.yaml -q run.dir=off objective.reference=adapters" + set);
+  CHECK_FALSE(fs::exists(scratch / "off/reference.safetensors"));
+  done(scratch, "r.yaml -q run.dir=file objective.reference=precomputed" + set);
+  CHECK(fs::exists(scratch / "file/reference.safetensors"));
+  for (const char* key : {"loss", "rewards/chosen", "rewards/rejected"})
+    check_close(column(scratch / "file", key), column(scratch / "off", key), 1e-7);
+  CHECK(column(scratch / "off", "loss").front() == doctest::Approx(std::log(2.0)));
+  CHECK(column(scratch / "off", "loss").back() < 0.6);
+  int number = 0;
+  for (const std::string layout : {"dist.nproc=2 dist.tp=2", "dist.nproc=2 dist.pp=2",
+                                   "dist.nproc=2 dist.cp=2", "dist.nproc=2 dist.zero=3"}) {
+    CAPTURE(layout);
+    const std::string run = cat("r", number++);
+    done(scratch, cat("r.yaml -q run.dir=", run, set, layout));
+    check_close(column(scratch / run, "loss"), column(scratch / "off", "loss"), 2e-5);
+  }
+}
+
+TEST_CASE("a run of an objective continues to the bit, with the reference that it began with") {
+  const Scratch scratch("mtrain-objectives-resume");
+  write_case(scratch);
+  const std::string set =
+      " mixed_precision.dtype=bf16 validation.steps=1 validation.interval=2 "
+      "dataset.valid_path=p.jsonl ";
+  done(scratch, "r.yaml -q run.dir=whole train.steps=6" + set);
+  done(scratch, "r.yaml -q run.dir=halves train.steps=3" + set);
+  done(scratch, "r.yaml -q run.dir=halves train.steps=6" + set);
+  for (const char* key : {"loss", "grad_norm", "rewards/margins"})
+    CHECK(column(scratch / "whole", key) == column(scratch / "halves", key));
+  // The run's own evaluation reads the same reference.
+  const json eval = json::parse(
+      done(scratch, "eval --from whole --json --split valid mixed_precision.dtype=fp32").out);
+  CHECK(eval.contains("rewards/accuracies"));
+  CHECK(eval.at("loss").get<double>() < std::log(2.0));
+
+  auto refuses = [&](const std::string& words, const std::string& part) {
+    const Outcome outcome = cli_in(scratch.path(), words);
+    const std::string details = words + "\n" + outcome.err;
+    CHECK_MESSAGE(outcome.status == 12, details);
+    CHECK_MESSAGE(has(outcome.err, part), details);
+  };
+  const fs::path file = scratch / "halves/reference.safetensors";
+  std::string bytes = slurp(file);
+  bytes[bytes.size() - 2] ^= 1;
+  write_at(file, bytes);
+  refuses("r.yaml -q run.dir=halves train.steps=8" + set, "is damaged");
+  fs::remove(file);
+  refuses("r.yaml -q run.dir=halves train.steps=8" + set, "log-probabilities are missing");
+}
+
+TEST_CASE("an objective refuses what it cannot learn from") {
+  const Scratch scratch("mtrain-objectives-refused");
+  write_case(scratch);
+  auto refuses = [&](const std::string& words, int status, const std::string& part,
+                     const std::string& remedy = "") {
+    const Outcome outcome = cli_in(scratch.path(), words);
+    const std::string details = words + "\n" + outcome.err + outcome.out;
+    CHECK_MESSAGE(outcome.status == status, details);
+    CHECK_MESSAGE(has(outcome.err + outcome.out, part), details);
+    CHECK_MESSAGE(has(outcome.err + outcome.out, remedy), details);
+  };
+  refuses("r.yaml -q run.dir=a dataset.path=l.jsonl", 11,
+          "one answer, and the objective learns from pairs", "objective=kto");
+  refuses("check r.yaml objective.type=tokens", 10,
+          "preference has samples for the objective 'preferences between answers'",
+          "objective=dpo");
+  scratch.write("sft.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  refuses("check r.yaml dataset=sft dataset.path=sft.jsonl", 10,
+          "but dpo learns the objective 'preferences between answers'");
+  refuses("check r.yaml objective=kto objective.loss=kto", 10, "KTO's estimate");
+  refuses("check r.yaml objective.reference=adapters", 10, "is not the initial one");
+  refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
+  refuses("check r.yaml objective=dop", 10, "dpo");
+  refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
+  refuses("r.yaml -q run.dir=b objective.loss=exo_pair", 10, "label_smoothing > 0");
+  refuses("r.yaml -q run.dir=b objective.loss=hinge objective.label_smoothing=0.1", 10,
+          "has no effect");
+  refuses("check r.yaml ++dpo_beta=0.2", 10, "objective.beta");
+  // Pairs serve an objective over labels: the chosen answer is good, the rejected one bad.
+  done(scratch, "r.yaml -q run.dir=k objective=kto");
+  CHECK(column(scratch / "k", "loss").front() == doctest::Approx(0.5));
+  CHECK(column(scratch / "k", "loss").back() < 0.48);
+}
+
+TEST_CASE("mixtures of experts learn an objective with their routers' losses, and fp16 works") {
+  const Scratch scratch("mtrain-objectives-moe");
+  scratch.write("m.yaml",
+                "model: {type: moe, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 64, "
+                "seq_length: 48, moe: {experts: 4, ffn_hidden_size: 32}}\n"
+                "dataset: {type: mock, answers: 2}\nobjective: dpo\nrun: {threads: 1}\n"
+                "mixed_precision: {dtype: fp32}\nlogger: {tensorboard: false}\n"
+                "scheduler: {type: constant}\noptimizer: {type: adamw, lr: 3e-3}\n"
+                "validation: {steps: 0}\ntrain: {steps: 12, global_batch_size: 4, "
+                "micro_batch_size: 2}\n");
+  done(scratch, "m.yaml -q run.dir=one");
+  CHECK(column(scratch / "one", "loss").front() == doctest::Approx(std::log(2.0)));
+  CHECK(column(scratch / "one", "loss").back() < 0.4);
+  done(scratch, "m.yaml -q run.dir=ep dist.nproc=2 dist.ep=2");
+  check_close(column(scratch / "ep", "loss"), column(scratch / "one", "loss"), 1e-3);
+  done(scratch, "m.yaml -q run.dir=fp16 mixed_precision.dtype=fp16");
+  check_close(column(scratch / "fp16", "loss"), column(scratch / "one", "loss"), 5e-2);
+}
+
+TEST_CASE("the recipe quickstart_dpo learns to prefer small letters to capitals") {
+  const Scratch scratch("mtrain-quickstart-dpo");
+  std::vector<std::string> words;
+  for (const char* page : {"README.md", "docs/data.md", "docs/checkpoints.md"}) {
+    std::istringstream text(slurp(source_root() / page));
+    for (std::string word; text >> word;)
+      if (std::ranges::all_of(word, [](char c) { return std::isalpha(c) || c == '.' || c == ','; }))
+        words.push_back(word);
+  }
+  auto joined = [&](auto begin, auto end) {
+    std::string out;
+    for (auto at = begin; at != end; ++at) out += " " + *at;
+    return out;
+  };
+  std::string lines;
+  for (size_t at = 0; at + 10 <= words.size(); at += 10) {
+    const auto first = words.begin() + static_cast<ptrdiff_t>(at);
+    const std::string answer = joined(first + 4, first + 10);
+    std::string capitals = answer;
+    for (char& c : capitals) c = static_cast<char>(std::toupper(c));
+    lines += json{{"prompt", joined(first, first + 4)},
+                  {"chosen", answer},
+                  {"rejected", capitals}}
+                 .dump() +
+             "\n";
+  }
+  scratch.write("pairs.jsonl", lines);
+  done(scratch,
+       "quickstart_dpo -q run.dir=run dataset.path=pairs.jsonl mixed_precision=fp32 "
+       "run.threads=2 train.steps=60 model.layers=2 model.hidden_size=128 model.heads=2 "
+       "model.ffn_hidden_size=256 optimizer.lr=1e-3 validation.interval=0");
+  const std::vector<double> right = column(scratch / "run", "rewards/accuracies");
+  REQUIRE(right.size() == 60);
+  CHECK(right.front() == 0);  // model and reference are the same
+  const double late = std::accumulate(right.end() - 20, right.end(), 0.0) / 20;
+  CHECK_MESSAGE(late > 0.65, late);
+}
