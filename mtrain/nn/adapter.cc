@@ -247,7 +247,8 @@ Tensor Adapter::scaled(const Tensor& sum) const {
 }
 
 Tensor Adapter::partial(const Tensor& x, const LinearWeights& layer) const {
-  return add_to(linear(x, layer.w, {}, {}, layer.quantized), kept(x));
+  const Tensor y = linear(x, layer.w, {}, {}, layer.quantized);
+  return add_to(y, kept(x));
 }
 
 Tensor Adapter::finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const {

@@ -98,6 +98,8 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
   if (m.out != tensor.out || m.in != tensor.in)
     return cat(m.module(), " is for a weight [", m.out, ", ", m.in, "], and this model's is [",
                tensor.out, ", ", tensor.in, "]");
+  if (tensor.experts && peft.share_expert_adapters)
+    return cat(m.module(), " is of one expert, and peft.share_expert_adapters is true");
   if (m.rank != r && m.rank != blocks * r)
     return cat(m.module(), " has rank ", m.rank, ", and peft.rank is ", r);
   if (std::abs(m.scale - peft.scale()) > 1e-6 * peft.scale())

@@ -97,12 +97,14 @@ int check_peft(Recipe& recipe, PluginHost& plugins) {
     return 0;
   } catch (const Error& error) {
     const std::string& message = error.message();
-    const std::string path =
-        message.starts_with("peft.") ? message.substr(0, message.find_first_of(": ")) : "";
+    const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.");
+    const std::string path = message.starts_with("peft.") ? message.substr(0, end) : "";
+    const Node* setting = path.empty() ? nullptr : recipe.config.root().find(path);
+    const bool named = setting && message.substr(path.size()).starts_with(": ");
     recipe.report
-        .error(name(error.error_class()), path,
-               path.empty() ? Location() : recipe.config.root().at(path).loc(),
-               path.empty() ? message : message.substr(std::min(message.size(), path.size() + 2)))
+        .error(name(error.error_class()), setting ? path : "",
+               setting ? setting->loc() : Location(),
+               named ? message.substr(path.size() + 2) : message)
         .fix(error.hint());
     return error.exit_status();
   }

@@ -220,6 +220,8 @@ TEST_CASE("adapters learn the same in every layout") { check_layouts("all"); }
 
 TEST_CASE("adapters with magnitudes learn the same in every layout") { check_layouts("dora"); }
 
+TEST_CASE("adapters and whole modules learn the same in every layout") { check_layouts("plus"); }
+
 namespace {
 
 /// The loss of what `from` says on the records of a case.
