@@ -1,7 +1,9 @@
 #include "mtrain/nn/adapter.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 
 #include "mtrain/autograd/adapter_ops.h"
 #include "mtrain/base/rng.h"
@@ -11,7 +13,8 @@
 namespace mtrain {
 namespace {
 
-constexpr const char *kDown = "lora_a", *kUp = "lora_b", *kRank = "lora_rank";
+constexpr const char *kDown = "lora_a", *kUp = "lora_b", *kMagnitude = "lora_magnitude",
+                     *kRank = "lora_rank";
 
 /// "attn.qkv" of "layers.3.attn.qkv".
 std::string within_block(const std::string& path) {
@@ -46,9 +49,14 @@ std::vector<int32_t> rows_of_blocks(const Parameter& b, const Parameter& weight,
   return rows;
 }
 
-}  // namespace
-
-namespace {
+/// Float [rows]: 1 if the row is in one of `matrices` blocks, else 0. Undefined: all are.
+Tensor rows_with_blocks(ExecutionContext& ctx, const std::vector<int32_t>& rows, size_t matrices) {
+  std::vector<float> out(rows.size() / matrices, 0);
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] >= 0) out[i / matrices] = 1;
+  if (std::ranges::find(out, 0.0f) == out.end()) return {};
+  return ctx.from_host<float>(out, {static_cast<int64_t>(out.size())});
+}
 
 /// Names that Hugging Face's Llama and its relatives have for these weights.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
@@ -67,10 +75,11 @@ bool is_match(std::string_view pattern, std::string_view name) {
 
 }  // namespace
 
-bool AdapterPlan::matches(const std::vector<std::string>& patterns, const std::string& name) {
+bool AdapterPlan::matches(const std::vector<std::string>& patterns, const std::string& name,
+                          const std::string& path) {
   bool any = false;
   for (const std::string& pattern : patterns)
-    if (is_match(pattern, name)) matched_.insert(pattern), any = true;
+    if (is_match(pattern, name) || glob_match(pattern, path)) matched_.insert(pattern), any = true;
   return any;
 }
 
@@ -79,24 +88,40 @@ std::vector<size_t> AdapterPlan::matrices_of(const std::string& weight,
   const std::string name = within_block(weight);
   std::vector<size_t> out;
   candidates_.insert(name);
-  const bool whole = matches(options_.targets, name), none = matches(options_.exclude, name);
+  const bool whole = matches(options_.targets, name, weight),
+             none = matches(options_.exclude, name, weight);
   for (size_t m = 0; m < matrices.size(); ++m) {
-    const std::string own = matrices[m].name.empty() ? name : cat(name, ".", matrices[m].name);
+    const std::string last = matrices[m].name.empty() ? "" : cat(".", matrices[m].name),
+                      own = name + last, path = weight + last;
     candidates_.insert(own);
-    const bool chosen = matches(options_.targets, own) || whole,
-               excluded = matches(options_.exclude, own) || none;
+    const bool chosen = matches(options_.targets, own, path) || whole,
+               excluded = matches(options_.exclude, own, path) || none;
     if (chosen && !excluded) out.push_back(m);
   }
   num_adapters_ += static_cast<int64_t>(out.size());
   return out;
 }
 
+bool AdapterPlan::adapts_experts(const std::string& weight) {
+  const std::string name = within_block(weight);
+  candidates_.insert(name);
+  std::vector<std::string> named;
+  std::ranges::copy_if(options_.targets, std::back_inserter(named), [](const std::string& pattern) {
+    return pattern.find("experts") != std::string::npos;
+  });
+  const bool chosen = matches(named, name, weight),
+             excluded = matches(options_.exclude, name, weight);
+  num_adapters_ += chosen && !excluded ? 1 : 0;
+  return chosen && !excluded;
+}
+
 bool AdapterPlan::trains(const std::string& parameter) {
-  return is_adapter(parameter) || matches(options_.train, parameter);
+  return is_adapter(parameter) || matches(options_.train, parameter, parameter);
 }
 
 bool AdapterPlan::is_adapter(std::string_view parameter) {
-  return parameter.ends_with(cat(".", kDown)) || parameter.ends_with(cat(".", kUp));
+  return std::ranges::any_of(std::array{kDown, kUp, kMagnitude},
+                             [&](const char* name) { return parameter.ends_with(cat(".", name)); });
 }
 
 std::vector<std::string> AdapterPlan::unmatched() const {
@@ -132,19 +157,115 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
                     ParamRole::matrix);
   if (weight.tensor_axis)
     for (Parameter* p : {a_, b_}) sum_over_tensor_ranks(*p, scope.parallel());
+  if (options.magnitudes)
+    magnitudes_ = &scope.param(kMagnitude, {out}, Init::zeros(), false, ParamRole::other);
+  Tensor adapted;
   int64_t covered = 0;
   for (size_t m : matrices) covered += weight.matrices[m].num_rows();
-  if (count == 1 && covered == weight.global[0]) return;
-  const std::vector<int32_t> rows = rows_of_blocks(*b_, weight, matrices);
-  rows_ = scope.context().from_host<int32_t>(rows, {static_cast<int64_t>(rows.size())});
+  if (count > 1 || covered < weight.global[0]) {
+    const std::vector<int32_t> rows = rows_of_blocks(*b_, weight, matrices);
+    rows_ = scope.context().from_host<int32_t>(rows, {static_cast<int64_t>(rows.size())});
+    if (magnitudes_) adapted = rows_with_blocks(scope.context(), rows, matrices.size());
+  }
+  if (magnitudes_) norms_.emplace(scope.context(), weight, adapted);
+}
+
+std::optional<ExpertAdapter> ExpertAdapter::of(const Scope& scope, const Parameter& weight) {
+  AdapterPlan* plan = scope.adapters();
+  if (!plan || !plan->adapts_experts(scope.path())) return std::nullopt;
+  const AdapterOptions& options = plan->options();
+  const bool split = options.share_experts && active_axis(scope.parallel().etp);
+  MT_USER_CHECK(
+      !options.magnitudes && options.dropout == 0 && !split, ErrorClass::config,
+      cat(options.magnitudes ? "peft.type=dora: the weights of experts"
+          : split ? "peft.share_expert_adapters with dist.etp above 1: the weights of experts"
+                  : "peft.dropout: the weights of experts",
+          " (", scope.path(), ") cannot have such adapters"),
+      options.magnitudes ? "choose peft.type=lora, or leave the experts out of peft.targets"
+      : split            ? "set peft.share_expert_adapters=false, or dist.etp=1"
+                         : "set peft.dropout=0, or leave the experts out of peft.targets");
+  return ExpertAdapter(scope, weight, *plan);
+}
+
+ExpertAdapter::ExpertAdapter(const Scope& scope, const Parameter& weight, const AdapterPlan& plan)
+    : plan_(&plan), scale_(plan.options().scale), shared_(plan.options().share_experts) {
+  const AdapterOptions& options = plan.options();
+  const Dim experts = shared_ ? Dim{"all_experts", 1} : weight.dims[0], rank{kRank, options.rank};
+  const float bound = 1 / std::sqrt(static_cast<float>(weight.dims[2].size));
+  a_ = &scope.param(kDown, {experts, rank, weight.dims[2]}, Init::uniform(bound), true,
+                    ParamRole::expert_matrix);
+  b_ = &scope.param(kUp, {experts, weight.dims[1], rank},
+                    options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
+                    ParamRole::expert_matrix);
+  const Axis* shards = active_axis(scope.parallel().etp);
+  for (Parameter* p : {a_, b_})
+    if (shards && !p->tensor_axis) p->partial.push_back({shards, 0, p->numel()});
+}
+
+Tensor ExpertAdapter::add_to(const Tensor& y, const Tensor& x, const RowCounts& rows) const {
+  if (!plan_->is_on()) return y;
+  const RowCounts its = shared_ ? std::make_shared<const std::vector<int64_t>>(1, x.size(0)) : rows;
+  const Tensor inner = scale(grouped_linear(x, a_->use(), its), scale_);
+  return add(y, grouped_linear(inner, b_->use(), its));
+}
+
+Tensor Adapter::kept(const Tensor& x) const {
+  return dropout_ > 0 ? dropout(x, dropout_, dropout_key_) : x;
 }
 
 Tensor Adapter::add_to(const Tensor& y, const Tensor& x) const {
   if (!plan_->is_on()) return y;
-  const Tensor kept = dropout_ > 0 ? dropout(x, dropout_, dropout_key_) : x,
-               inner = scale(linear(kept, a_->use()), scale_);
+  const Tensor inner = scale(linear(x, a_->use()), scale_);
   return rows_.defined() ? spread_linear(inner, b_->use(), rows_, y)
                          : linear(inner, b_->use(), {}, y);
+}
+
+/// s · b as one matrix [out, matrices · rank], float.
+Tensor Adapter::all_of_b() const {
+  const Tensor table = b_->use().detach();
+  ExecutionContext& ctx = table.context();
+  const int64_t rows = table.size(0), width = a_->local[0];
+  const Tensor blocks = rows_.defined() ? ctx.empty({rows, width}, table.dtype()) : table;
+  if (rows_.defined())
+    ctx.kernels().embedding(ctx.stream(), {.table = table.raw(),
+                                           .ids = rows_.data<int32_t>(),
+                                           .y = blocks.raw(),
+                                           .tokens = rows_.numel(),
+                                           .rows = rows,
+                                           .cols = table.size(1),
+                                           .dtype = table.dtype(),
+                                           .first_row = 0});
+  Tensor out = ctx.empty({rows, width}, DType::f32);
+  ctx.kernels().cast(ctx.stream(), {.src = blocks.raw(),
+                                    .dst = out.raw(),
+                                    .count = out.numel(),
+                                    .scale = scale_,
+                                    .accumulate = false,
+                                    .src_dtype = blocks.dtype(),
+                                    .dst_dtype = DType::f32});
+  return out;
+}
+
+Tensor Adapter::scaled(const Tensor& sum) const {
+  return scale_columns(sum, magnitudes_->use(), norms_->gain(a_->use().detach(), all_of_b()));
+}
+
+Tensor Adapter::partial(const Tensor& x, const LinearWeights& layer) const {
+  const Tensor y = linear(x, layer.w, {}, {}, layer.quantized);
+  return add_to(y, kept(x));
+}
+
+Tensor Adapter::finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const {
+  return add_bias(has_norms() ? scaled(sum) : sum, bias, residual);
+}
+
+Tensor Adapter::product(const Tensor& x, const LinearWeights& layer, const Tensor& residual) const {
+  if (has_norms() && (dropout_ == 0 || !x.context().training))
+    return finish(partial(x, layer), layer.b, residual);
+  const Tensor y = linear(x, layer.w, layer.b, residual, layer.quantized), some = kept(x);
+  if (!has_norms()) return add_to(y, some);
+  const Tensor of_some = linear(some, layer.w, {}, {}, layer.quantized);
+  return add(scaled(add_to(of_some, some)), add_scaled(y, of_some, -1));
 }
 
 }  // namespace mtrain

@@ -1,7 +1,8 @@
 // Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): to a frozen weight w [out,in], an
-// adapter adds s · b · a with trained a [rank,in] and b [out,rank]. AdapterPlan says which weights
-// have one, and which parameters are trained; layers make their adapters by it, and refer to it.
-// For the rank's own thread.
+// adapter adds s · b · a with trained a [rank,in] and b [out,rank]. With magnitudes (DoRA: Liu et
+// al. 2024, arXiv:2402.09353), the rows of the sum get a trained norm. AdapterPlan says which
+// weights have an adapter, and which parameters are trained; layers make their adapters by it, and
+// refer to it. For the rank's own thread.
 #pragma once
 #include <optional>
 #include <set>
@@ -9,15 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/dist/overlapped_linear.h"
+#include "mtrain/nn/adapted_norms.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
 
 struct AdapterOptions {
   int64_t rank = 0;
-  float scale = 1;    // s: alpha / rank, or alpha / sqrt(rank)
-  float b_std = 0;    // standard deviation of the initial b; 0: zeros
-  float dropout = 0;  // probability of dropping an element of x before a, while training
+  float scale = 1;             // s: alpha / rank, or alpha / sqrt(rank)
+  float b_std = 0;             // standard deviation of the initial b; 0: zeros
+  float dropout = 0;           // probability of dropping an element of x before a, while training
+  bool magnitudes = false;     // the norm of each row of w + s · b · a is trained
+  bool share_experts = false;  // all experts of a block have one adapter
   std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
   std::vector<std::string> exclude;  // the same, without adapters although a target matches
   std::vector<std::string> train;    // patterns of further parameters that are trained
@@ -30,10 +36,15 @@ class MT_API AdapterPlan {
 
   /// The matrices of a weight that get adapters, as indices of `matrices`. `weight`: the path of
   /// its layer, "layers.3.attn.qkv". A pattern matches the path within the block ("attn.qkv"), or
-  /// this with the name of one matrix ("attn.qkv.q"); * matches any characters. q_proj and the
+  /// this with the name of one matrix ("attn.qkv.q"), or with the block before it
+  /// ("layers.3.attn.qkv.q"); * matches any characters. q_proj and the
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
+  /// Whether the matrices of experts get adapters: a pattern of `targets` that has the word experts
+  /// must match, so that others, such as mlp.*, leave them out. `weight`:
+  /// "layers.3.mlp.experts.up".
+  bool adapts_experts(const std::string& weight);
   /// Whether a parameter is trained: those of adapters, and those that a pattern of `train`
   /// matches.
   bool trains(const std::string& parameter);
@@ -52,7 +63,8 @@ class MT_API AdapterPlan {
   int64_t num_adapters() const { return num_adapters_; }
 
  private:
-  bool matches(const std::vector<std::string>& patterns, const std::string& name);
+  bool matches(const std::vector<std::string>& patterns, const std::string& name,
+               const std::string& path);
 
   AdapterOptions options_;
   std::set<std::string> candidates_, matched_;
@@ -64,29 +76,66 @@ class MT_API AdapterPlan {
 /// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the
 /// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
 /// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
-/// other one are partial sums.
+/// other one are partial sums. The magnitudes m are those of the rows of the weight:
+/// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that a start needs no norms and
+/// bf16 keeps its digits.
 class MT_API Adapter {
  public:
   /// The adapters that the plan of `scope`, the layer's, gives to a weight; nothing if there are
   /// none. `out`, `in`: the weight's dimensions.
   static std::optional<Adapter> of(const Scope& scope, const Parameter& weight, const Dim& out,
                                    const Dim& in);
-  /// Nothing but y while the plan's adapters are off, else
-  /// y[T,out] + s · (dropout(x[T,in]) · aᵀ) · bᵀ. In a tensor-parallel region: x and y are those of
-  /// the product with the weight.
-  Tensor add_to(const Tensor& y, const Tensor& x) const;
+  /// The layer with its adapters: y[T,out] = x[T,in] · wᵀ + s · (dropout(x) · aᵀ) · bᵀ, or with
+  /// magnitudes m / ‖w + s·b·a‖ times that, whose norm is a constant for the gradient; plus bias
+  /// and `residual`, which may be undefined. In a tensor-parallel region: x and y are those of the
+  /// product with the weight. With magnitudes, the product with w takes dropout(x), too, in the
+  /// part of y that differs from x · wᵀ (as in peft). While the plan's adapters are off: the layer
+  /// without them.
+  Tensor product(const Tensor& x, const LinearWeights& layer, const Tensor& residual = {}) const;
+  /// The same in two parts, for layers whose inputs are sharded: what ranks sum, and the rest.
+  Tensor partial(const Tensor& x, const LinearWeights& layer) const;
+  Tensor finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const;
   Parameter& a() const { return *a_; }
   Parameter& b() const { return *b_; }
+  /// m - ‖w‖; null: no magnitudes.
+  Parameter* magnitudes() const { return magnitudes_; }
 
  private:
   Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
           const std::vector<size_t>& matrices, const AdapterPlan& plan);
+  Tensor add_to(const Tensor& y, const Tensor& x) const;
+  Tensor kept(const Tensor& x) const;
+  Tensor scaled(const Tensor& sum) const;
+  Tensor all_of_b() const;
+  bool has_norms() const { return magnitudes_ && plan_->is_on(); }
   const AdapterPlan* plan_;
   Parameter *a_, *b_;
+  Parameter* magnitudes_ = nullptr;
   float scale_, dropout_;
   uint64_t dropout_key_;
   Tensor rows_;  // int32 [out · matrices]: the row of b for each block of `rank` columns of the
                  // block matrix [out, matrices · rank]; -1: a block of zeros. Undefined: b is it
+  std::optional<AdaptedNorms> norms_;  // of layers with magnitudes
+};
+
+/// The adapters of the matrices of experts [experts, out, in]: one for each, with `lora_a`
+/// [experts, rank, in] and `lora_b` [experts, out, rank], which are sharded like the experts; or
+/// one for all of them, with 1 instead of experts.
+class MT_API ExpertAdapter {
+ public:
+  /// Nothing if the plan of `scope`, the weight's, gives it no adapters. Error(config) with dropout
+  /// or magnitudes, or if experts that are sharded over etp shall share an adapter.
+  static std::optional<ExpertAdapter> of(const Scope& scope, const Parameter& weight);
+  /// y[R,out] + s · (x[R,in] · aᵀ) · bᵀ, or y while the plan's adapters are off; the rows of an
+  /// expert are consecutive.
+  Tensor add_to(const Tensor& y, const Tensor& x, const RowCounts& rows) const;
+
+ private:
+  ExpertAdapter(const Scope& scope, const Parameter& weight, const AdapterPlan& plan);
+  const AdapterPlan* plan_;
+  Parameter *a_, *b_;
+  float scale_;
+  bool shared_;
 };
 
 }  // namespace mtrain

@@ -30,8 +30,9 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
   MT_CHECK(copies, "ranks share key/value heads, but have no group");
-  Parameter* adapted = qkv_.adapter() ? &qkv_.adapter()->b() : nullptr;
-  for (Parameter* p : {&qkv_.weight, qkv_.bias, adapted}) {
+  const Adapter* adapter = qkv_.adapter();
+  for (Parameter* p : {&qkv_.weight, qkv_.bias, adapter ? &adapter->b() : nullptr,
+                       adapter ? adapter->magnitudes() : nullptr}) {
     if (!p) continue;
     int64_t row = p->numel() / p->local[0];
     p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});

@@ -25,16 +25,20 @@ Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
       adapter_(Adapter::of(scope, weight, out, in)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  Tensor y = linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, quantized_);
-  return adapter_ ? adapter_->add_to(y, x) : y;
+  const LinearWeights layer{weight.use(), bias ? bias->use() : Tensor(), quantized_};
+  return adapter_ ? adapter_->product(x, layer, residual)
+                  : linear(x, layer.w, layer.b, residual, quantized_);
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.sharded()) return (*this)(x, residual);
-  Tensor sum = adapter_
-                   ? region.leave(adapter_->add_to(linear(x, weight.use(), {}, {}, quantized_), x))
-                   : region.leave(x, weight.use(), quantized_);
-  return add_bias(sum, bias ? bias->use() : Tensor(), residual);
+  auto its_bias = [&] { return bias ? bias->use() : Tensor(); };
+  if (adapter_) {
+    const Tensor sum = region.leave(adapter_->partial(x, {weight.use(), {}, quantized_}));
+    return adapter_->finish(sum, its_bias(), residual);
+  }
+  Tensor sum = region.leave(x, weight.use(), quantized_);
+  return add_bias(sum, its_bias(), residual);
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)

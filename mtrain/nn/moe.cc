@@ -66,6 +66,9 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       quantized_down_((s / "experts" / "down").quantized_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
   add_biases(s, expert_space(embed, options));
+  gate_adapter_ = ExpertAdapter::of(s / "experts" / "gate", gate_);
+  up_adapter_ = ExpertAdapter::of(s / "experts" / "up", up_);
+  down_adapter_ = ExpertAdapter::of(s / "experts" / "down", down_);
   if (options.latent > 0) {
     const Dim latent = expert_space(embed, options);
     latent_in_.emplace(s / "latent_in", latent, embed, LinearOptions{options.init_std});
@@ -179,14 +182,17 @@ Tensor Moe::experts(const Tensor& x, const ExpertDispatch& dispatch) const {
   const auto& later = dispatch.deferred_gradients();
   Tensor open = grouped_linear(x, gate_.use(), rows, later, quantized_gate_, used(gate_bias_)),
          up = grouped_linear(x, up_.use(), rows, later, quantized_up_, used(up_bias_));
+  if (gate_adapter_) open = gate_adapter_->add_to(open, x, rows);
+  if (up_adapter_) up = up_adapter_->add_to(up, x, rows);
   auto act = [kind = options_.activation, swish = options_.swish](const Tensor& a,
                                                                   const Tensor& b) {
     return swish == SwishGate() ? gate(kind, a, b) : swish_gate(a, b, swish);
   };
   Tensor inner = plan_->run(RecomputePart::moe_act, act, open, up);
   const bool adds_bias = axis_index(parallel_->etp) == 0;
-  return grouped_linear(inner, down_.use(), rows, later, quantized_down_,
-                        adds_bias ? used(down_bias_) : Tensor());
+  Tensor out = grouped_linear(inner, down_.use(), rows, later, quantized_down_,
+                              adds_bias ? used(down_bias_) : Tensor());
+  return down_adapter_ ? down_adapter_->add_to(out, inner, rows) : out;
 }
 
 // The tokens of a micro-batch are sharded over cp, and with sequence parallelism also over tp.

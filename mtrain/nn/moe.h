@@ -94,6 +94,7 @@ class MT_API Moe {
   Parameter *gate_bias_ = nullptr, *up_bias_ = nullptr, *down_bias_ = nullptr;  // [E, out]
   const QuantizedProducts *quantized_gate_, *quantized_up_,
       *quantized_down_;  // null: products of experts are in the weights' type
+  std::optional<ExpertAdapter> gate_adapter_, up_adapter_, down_adapter_;
   std::optional<Linear> latent_in_, latent_out_;
   std::optional<Mlp> shared_;
   Parameter* shared_gate_ = nullptr;

@@ -34,8 +34,8 @@ GatheredProducts Region::gather(const Tensor& x, std::span<const Projection> lay
   if (large) return gathered_linear(x, *parallel_->tp, weights);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
   for (const auto& [layer, adapter] : layers) {
-    Tensor y = linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized);
-    out.y.push_back(adapter ? adapter->add_to(y, out.whole_TD) : y);
+    out.y.push_back(adapter ? adapter->product(out.whole_TD, layer)
+                            : linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized));
   }
   return out;
 }

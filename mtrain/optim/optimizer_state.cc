@@ -241,7 +241,7 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
       .state = tensors.subspan(2),
       .matrix_state = matrix_state,
       .value = value,
-      .lr = step.lr,
+      .lr = step.lr_factor ? step.lr * step.lr_factor(p) : step.lr,
       .weight_decay = p.decay ? step.weight_decay : 0,
       .grad_scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip)),
       .step = step.step};

@@ -3,6 +3,7 @@
 // Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's own
 // thread.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ class MT_API OptimizerState {
     double clip = 0;        // maximum norm; 0: no clipping
     double grad_norm = 0;   // the result of grad_norm()
     int64_t step = 1;
+    std::function<double(const Parameter&)> lr_factor = {};  // of a parameter; empty: 1
   };
   /// Updates the parameters and calls ParamBuckets::sync_values(). Weight decay applies to
   /// parameters with `decay`. Collective.

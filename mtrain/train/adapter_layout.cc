@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/hf_write_config.h"
@@ -36,8 +40,17 @@ class Layers {
     Layer& out = place->second;
     if (!added) return &out;
     const Parameter& weight = *session_.parameters.find(parameter);
+    const Shape &a = session_.parameters.find(cat(layer, ".lora_a"))->global,
+                &b = session_.parameters.find(cat(layer, ".lora_b"))->global;
+    if (weight.global.rank() == 3) {  // experts, or one adapter for all of them
+      out.sizes = {layer, b[0] * b[1], weight.global[2], a[0], a, b};
+      for (int64_t row = 0; row < weight.global[0] * weight.global[1]; ++row)
+        out.matrix_of.push_back(a[0] == 1 ? 0 : row / weight.global[1]);
+      return &out;
+    }
     const std::vector<size_t> matrices = plan_.matrices_of(layer, weight.matrices);
-    out.sizes = {layer, weight.global[0], weight.global[1], static_cast<int64_t>(matrices.size())};
+    out.sizes = {
+        layer, weight.global[0], weight.global[1], static_cast<int64_t>(matrices.size()), a, b};
     out.matrix_of.assign(static_cast<size_t>(weight.global[0]), -1);
     for (size_t m = 0; m < matrices.size(); ++m)
       for (const RowRange& range : weight.matrices[matrices[m]].rows)
@@ -47,6 +60,13 @@ class Layers {
   Shape shape(const std::string& parameter) {
     const Parameter* p = session_.parameters.find(parameter);
     return p ? p->global : Shape{};
+  }
+  /// Whether it is trained, and no adapter.
+  bool trains(const std::string& parameter) {
+    const Parameter* p = session_.parameters.find(parameter);
+    if (!p || !p->trained || p->adapter) return false;
+    found_.insert(parameter);
+    return true;
   }
   /// All of them; Error(config) if one has not been found.
   std::vector<AdaptedLayer> all(const HfFamily& family) {
@@ -61,6 +81,10 @@ class Layers {
           "leave this weight out of peft.targets");
       out.push_back(its.sizes);
     }
+    for (const Parameter& p : session_.parameters.all())
+      MT_USER_CHECK(!p.trained || p.adapter || found_.contains(p.name), ErrorClass::config,
+                    cat("the family ", family.model_type, " has no tensor for ", p.name),
+                    "leave this parameter out of peft.train");
     return out;
   }
 
@@ -74,6 +98,7 @@ class Layers {
   Session session_;
   AdapterPlan plan_;
   std::map<std::string, Layer> layers_;
+  std::set<std::string> found_;  // trained parameters that are in a tensor
 };
 
 AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
@@ -82,6 +107,8 @@ AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
                     .out = place.stacks * place.height,
                     .in = place.width,
                     .transposed = place.transposed,
+                    .stacks = place.stacks,
+                    .experts = false,
                     .blocks = {},
                     .rows = {}};
   for (const HfRows& run : place.rows) {
@@ -94,10 +121,37 @@ AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
       const AdaptedTensor::Block block{layer->sizes.layer, matrix};
       auto at = std::ranges::find(out.blocks, block);
       if (at == out.blocks.end()) at = out.blocks.insert(at, block);
+      out.experts = out.experts || layer->sizes.a.rank() == 3;
       out.rows.push_back({run.tensor_row + i * run.tensor_step,
-                          static_cast<size_t>(at - out.blocks.begin()), row});
+                          static_cast<size_t>(at - out.blocks.begin()), row % layer->sizes.out});
     }
   }
+  return out;
+}
+
+/// The tensor, if some of its parameters are trained.
+std::optional<TrainedTensor> trained_tensor(const HfTensor& tensor, const HeadLayout& heads,
+                                            Layers& layers, const HfWeights& folder) {
+  TrainedTensor out{.name = tensor.name,
+                    .parameters = tensor.parameters,
+                    .shapes = {},
+                    .trained = {},
+                    .place = {},
+                    .copies = {}};
+  std::vector<Shape> shapes;
+  bool any = false;
+  for (const std::string& name : tensor.parameters) {
+    out.trained.push_back(layers.trains(name));
+    out.shapes.push_back(layers.shape(name));
+    any = any || out.trained.back();
+  }
+  if (!any) return std::nullopt;
+  shapes = out.shapes;
+  const TensorInfo* there = folder.find(tensor.name);
+  if (!there) there = folder.find(without_root(tensor.name));
+  if (tensor.rule->vocabulary && there && there->shape.rank() > 0)  // without padding
+    for (Shape& shape : shapes) shape[0] = std::min(shape[0], there->shape[0]);
+  out.place = hf_placement(tensor, heads, shapes);
   return out;
 }
 
@@ -115,7 +169,15 @@ AdapterLayout adapter_layout(const Recipe& recipe, PluginHost& plugins) {
   const HfFamily& family = hf_family_for_export(families, "", hf_source_config(recipe), model);
   Layers layers(recipe, plugins);
   AdapterLayout out;
+  const HfDir folder(hf_source_folder(recipe));
+  const HfWeights weights(folder);
   for (const HfTensor& tensor : hf_tensors(family, model)) {
+    out.names.push_back(tensor.name);
+    if (auto trained = trained_tensor(tensor, model.heads(), layers, weights)) {
+      for (const auto& [copy, original] : hf_copies(family, model))
+        if (original == tensor.name) trained->copies.push_back(copy);
+      out.trained.push_back(std::move(*trained));
+    }
     std::vector<Layers::Layer*> of_tensor;
     std::vector<Shape> shapes;
     for (const std::string& name : tensor.parameters)

@@ -1,10 +1,12 @@
-// Which rows of a run's adapters belong to which weight of a Hugging Face folder. A tensor of the
-// folder may hold several of mtrain's matrices, and the other way round. Values.
+// Which rows of a run's adapters, and of the other parameters that it trains, belong to which
+// tensor of a Hugging Face folder. A tensor of the folder may hold several of mtrain's matrices,
+// and the other way round. Values.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "mtrain/plugin/plugin_host.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -20,28 +22,44 @@ struct AdaptedTensor {
   struct Row {
     int64_t row = 0;  // of the folder's weight
     size_t block = 0;
-    int64_t layer_row = 0;  // of the layer's weight
+    int64_t layer_row = 0;  // of the layer's b
   };
   std::string name;  // of the tensor
   int64_t out = 0, in = 0;
   bool transposed = false;  // the file stores [in,out]
+  int64_t stacks = 1;       // so many matrices [out / stacks, in] one after the other
+  bool experts = false;     // of experts
   std::vector<Block> blocks;
   std::vector<Row> rows;  // those that have an adapter
 };
 
-/// One layer with adapters.
+/// One layer with adapters. `out`: rows of all b, which are fewer than those of the weight if
+/// experts share an adapter.
 struct AdaptedLayer {
   std::string layer;
   int64_t out = 0, in = 0, matrices = 0;
+  Shape a = {}, b = {};  // of lora_a and lora_b
+};
+
+/// A tensor of the folder with rows of parameters that peft.train names.
+struct TrainedTensor {
+  std::string name;
+  std::vector<std::string> parameters;  // of which it holds rows
+  std::vector<Shape> shapes;            // of these, as a whole; with rows that are padding
+  std::vector<bool> trained;            // which of these are trained
+  HfPlacement place;
+  std::vector<std::string> copies;  // tensors that repeat this one
 };
 
 struct AdapterLayout {
   std::vector<AdaptedTensor> tensors;
   std::vector<AdaptedLayer> layers;
+  std::vector<TrainedTensor> trained;
+  std::vector<std::string> names;  // of all tensors of the family
 };
 
 /// Of the model of a recipe and the family of its model.init_from. Error(config) if that is not a
-/// Hugging Face folder, or if an adapted weight is in none of its tensors.
+/// Hugging Face folder, or if an adapted or trained parameter is in none of its tensors.
 AdapterLayout adapter_layout(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace mtrain

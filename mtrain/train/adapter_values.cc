@@ -6,10 +6,12 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
-#include "mtrain/checkpoint/checkpoint_reader.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/session.h"
 
@@ -29,21 +31,35 @@ auto find_named(const Items& items, const std::string& name, const Name& name_of
   return std::ranges::find_if(items, is_root, name_of);
 }
 
-/// lora_a [matrices · rank, in] and lora_b [out, rank] of a layer.
+/// lora_a [matrices · rank, in] and lora_b [out, rank] of a layer; lora_magnitude [out] if it has
+/// one.
 struct LayerValues {
-  std::vector<float> a, b;
+  std::vector<float> a, b, magnitude = {};
 };
 
-std::vector<float> stored(CheckpointReader& reader, const std::string& name, const Shape& shape) {
-  std::vector<float> out(static_cast<size_t>(shape.numel()));
-  std::vector<Slice> slices = {
-      whole_slice(name, DType::f32, shape, std::as_writable_bytes(std::span(out)))};
-  reader.load(slices);
-  return out;
-}
+/// The norms of the rows of the weights in the folder of model.init_from.
+class BaseNorms {
+ public:
+  explicit BaseNorms(const Recipe& recipe) : folder_(hf_source_folder(recipe)), weights_(folder_) {}
+  std::vector<float> of(const AdaptedTensor& tensor) const {
+    const TensorInfo* t = weights_.find(tensor.name);
+    if (!t) t = weights_.find(without_root(tensor.name));
+    MT_USER_CHECK(t && t->shape.numel() == tensor.out * tensor.in, ErrorClass::checkpoint,
+                  cat(folder_.path().string(), " has no tensor ", tensor.name, " [", tensor.out,
+                      ", ", tensor.in, "]"),
+                  "set model.init_from to the folder with which the adapters were trained");
+    return row_norms(weights_.floats(*t, 0, t->shape.numel()), tensor.out, tensor.in,
+                     tensor.transposed);
+  }
 
+ private:
+  const HfDir folder_;
+  const HfWeights weights_;
+};
+
+/// `norms`: of the rows of the weight; empty: without magnitude.
 PeftModule module_of(const AdaptedTensor& tensor, const std::map<std::string, LayerValues>& values,
-                     const PeftSection& peft) {
+                     const PeftSection& peft, std::vector<float> norms) {
   const int64_t r = peft.rank;
   const auto blocks = static_cast<int64_t>(tensor.blocks.size());
   PeftModule out{.weight = tensor.name,
@@ -52,6 +68,8 @@ PeftModule module_of(const AdaptedTensor& tensor, const std::map<std::string, La
                  .rank = blocks * r,
                  .scale = peft.scale(),
                  .transposed = tensor.transposed,
+                 .stacks = tensor.stacks,
+                 .experts = tensor.experts,
                  .a = {},
                  .b = {}};
   for (const AdaptedTensor::Block& block : tensor.blocks) {
@@ -62,6 +80,11 @@ PeftModule module_of(const AdaptedTensor& tensor, const std::map<std::string, La
   for (const AdaptedTensor::Row& row : tensor.rows)
     std::copy_n(values.at(tensor.blocks[row.block].layer).b.begin() + row.layer_row * r, r,
                 out.b.begin() + row.row * out.rank + static_cast<int64_t>(row.block) * r);
+  if (!norms.empty())
+    for (const AdaptedTensor::Row& row : tensor.rows)
+      norms[static_cast<size_t>(row.row)] +=
+          values.at(tensor.blocks[row.block].layer).magnitude[static_cast<size_t>(row.layer_row)];
+  out.magnitude = std::move(norms);
   const auto factor = static_cast<double>(blocks);
   out.alpha = peft.alpha * (peft.rslora ? std::sqrt(factor) : factor);
   return out;
@@ -75,6 +98,8 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
   if (m.out != tensor.out || m.in != tensor.in)
     return cat(m.module(), " is for a weight [", m.out, ", ", m.in, "], and this model's is [",
                tensor.out, ", ", tensor.in, "]");
+  if (tensor.experts && peft.share_expert_adapters)
+    return cat(m.module(), " is of one expert, and peft.share_expert_adapters is true");
   if (m.rank != r && m.rank != blocks * r)
     return cat(m.module(), " has rank ", m.rank, ", and peft.rank is ", r);
   if (std::abs(m.scale - peft.scale()) > 1e-6 * peft.scale())
@@ -105,9 +130,30 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
   return {};
 }
 
-/// Adds rows of a weight of the folder to the parameter of which they are rows.
-void add_rows(Parameter& p, size_t index, const HfPlacement& place,
-              const std::vector<float>& delta) {
+/// Writes a module's magnitudes to those of the layers, as differences to the norms of the weight.
+/// Returns what does not fit.
+std::string take_magnitude(const PeftModule& m, const AdaptedTensor& tensor,
+                           const std::vector<float>& norms,
+                           std::map<std::string, LayerValues>& values) {
+  constexpr float kClose = 1e-4f;
+  std::vector<bool> covered(norms.size(), false);
+  for (const AdaptedTensor::Row& row : tensor.rows) {
+    const auto at = static_cast<size_t>(row.row);
+    covered[at] = true;
+    values[tensor.blocks[row.block].layer].magnitude[static_cast<size_t>(row.layer_row)] =
+        m.magnitude[at] - norms[at];
+  }
+  for (size_t row = 0; row < norms.size(); ++row)
+    if (!covered[row] && std::abs(m.magnitude[row] - norms[row]) > kClose * norms[row])
+      return cat(m.module(), ": lora_magnitude_vector changes row ", row,
+                 ", whose matrix is not in peft.targets");
+  return {};
+}
+
+/// Adds rows of a weight of the folder to the parameter of which they are rows, and gives the sums
+/// the norms of `magnitude`, unless that is empty.
+void add_rows(Parameter& p, size_t index, const HfPlacement& place, const std::vector<float>& delta,
+              const std::vector<float>& magnitude) {
   ExecutionContext& ctx = p.value.context();
   const Tensor wide = ctx.empty(p.local, DType::f32);
   ctx.copy(wide, p.master.defined() ? p.master : p.value);
@@ -118,6 +164,11 @@ void add_rows(Parameter& p, size_t index, const HfPlacement& place,
       const float* from = delta.data() + (run.tensor_row + i * run.tensor_step) * place.width;
       float* to = values.data() + (run.parameter_row + i) * place.width;
       for (int64_t c = 0; c < place.width; ++c) to[c] += from[c];
+      if (magnitude.empty()) continue;
+      const std::span<float> row(to, static_cast<size_t>(place.width));
+      const float norm = row_norms(row, 1, place.width, false)[0],
+                  wanted = magnitude[static_cast<size_t>(run.tensor_row + i * run.tensor_step)];
+      for (float& x : row) x *= norm > 0 ? wanted / norm : 1;
     }
   ctx.upload(wide, values.data());
   if (p.master.defined()) ctx.copy(p.master, wide);
@@ -166,44 +217,62 @@ std::string task_of(const Recipe& recipe, PluginHost& plugins) {
 PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
                            int64_t step) {
   const PeftSection& peft = recipe.settings.peft;
-  MT_USER_CHECK(peft.train.empty(), ErrorClass::config,
-                "peft.train: the run trains other parameters than adapters, which a folder of "
-                "adapters does not hold",
-                "train without peft.train to export adapters or to merge them");
   const AdapterLayout layout = adapter_layout(recipe, plugins);
   CheckpointReader reader(store, step);
   std::map<std::string, LayerValues> values;
-  for (const auto& [layer, rows, columns, matrices] : layout.layers)
-    values[layer] = {stored(reader, cat(layer, ".lora_a"), Shape{matrices * peft.rank, columns}),
-                     stored(reader, cat(layer, ".lora_b"), Shape{rows, peft.rank})};
+  const bool dora = peft.type == "dora";
+  for (const AdaptedLayer& its : layout.layers) {
+    auto stored = [&](const char* name, const Shape& shape) {
+      return stored_values(reader, cat(its.layer, ".", name), shape);
+    };
+    LayerValues& of_layer = values[its.layer];
+    of_layer = {stored("lora_a", its.a), stored("lora_b", its.b)};
+    if (dora) of_layer.magnitude = stored("lora_magnitude", Shape{its.out});
+  }
   PeftAdapter out{.modules = {},
+                  .whole = whole_of_run(recipe, layout, reader),
                   .rank = peft.rank,
                   .alpha = peft.alpha,
                   .dropout = peft.dropout,
                   .rslora = peft.rslora,
+                  .dora = dora,
                   .base = hf_source_folder(recipe).string(),
                   .task = task_of(recipe, plugins)};
+  std::optional<BaseNorms> norms;
+  if (dora) norms.emplace(recipe);
   for (const AdaptedTensor& tensor : layout.tensors)
-    out.modules.push_back(module_of(tensor, values, peft));
+    out.modules.push_back(
+        module_of(tensor, values, peft, dora ? norms->of(tensor) : std::vector<float>()));
   return out;
 }
 
-void import_adapters(const PeftAdapter& adapter, const std::string& folder, const Recipe& recipe,
-                     PluginHost& plugins, ParamList& parameters, bool warns) {
-  const PeftSection& peft = recipe.settings.peft;
-  const AdapterLayout layout = adapter_layout(recipe, plugins);
+namespace {
+
+/// The values of the layers; Error(checkpoint) with everything in which the adapters differ from
+/// those of the recipe. `norms`: null: magnitudes are not read.
+std::map<std::string, LayerValues> fitted_values(const PeftAdapter& adapter,
+                                                 const std::string& folder, const PeftSection& peft,
+                                                 const AdapterLayout& layout,
+                                                 const BaseNorms* norms, bool warns) {
   std::vector<std::string> faults = differing_modules(adapter, layout);
+  for (std::string& fault : whole_faults(adapter, layout)) faults.push_back(std::move(fault));
+  if ((peft.type == "dora") != adapter.dora)
+    faults.push_back(cat("they are adapters of ", adapter.dora ? "dora" : "lora",
+                         ", and peft.type is ", peft.type));
   std::map<std::string, LayerValues> values;
-  for (const auto& [layer, rows, columns, matrices] : layout.layers)
-    values[layer] = {std::vector<float>(static_cast<size_t>(matrices * peft.rank * columns)),
-                     std::vector<float>(static_cast<size_t>(rows * peft.rank))};
+  for (const AdaptedLayer& its : layout.layers)
+    values[its.layer] = {std::vector<float>(static_cast<size_t>(its.a.numel())),
+                         std::vector<float>(static_cast<size_t>(its.b.numel())),
+                         std::vector<float>(static_cast<size_t>(its.out))};
   const PeftModule* split = nullptr;
   for (const PeftModule& m : adapter.modules) {
     const auto tensor = find_named(layout.tensors, m.weight, &AdaptedTensor::name);
     if (tensor == layout.tensors.end()) continue;
     if (tensor->blocks.size() > 1 && m.rank == peft.rank) split = &m;
-    if (std::string fault = take_module(m, *tensor, peft, values); !fault.empty())
-      faults.push_back(std::move(fault));
+    std::string fault = take_module(m, *tensor, peft, values);
+    if (fault.empty() && norms && adapter.dora)
+      fault = take_magnitude(m, *tensor, norms->of(*tensor), values);
+    if (!fault.empty()) faults.push_back(std::move(fault));
   }
   if (split && warns)
     log_warn("peft.init_from: adapters of fused weights, such as ", split->module(),
@@ -218,13 +287,66 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
                 cat("peft.init_from: the adapters of ", printable(folder),
                     " are not those of this recipe:\n  ", join(faults, "\n  ")),
-                "set peft.targets, peft.rank, peft.alpha and peft.rslora as the folder's "
+                "set peft.type, targets, rank, alpha, rslora and train as the folder's "
                 "adapter_config.json has them");
-  for (const auto& [layer, its] : values) {
+  return values;
+}
+
+}  // namespace
+
+void import_adapters(const PeftAdapter& adapter, const std::string& folder, const Recipe& recipe,
+                     PluginHost& plugins, ParamList& parameters, bool warns) {
+  const PeftSection& peft = recipe.settings.peft;
+  const AdapterLayout layout = adapter_layout(recipe, plugins);
+  std::optional<BaseNorms> norms;
+  if (peft.type == "dora") norms.emplace(recipe);
+  for (const auto& [layer, its] :
+       fitted_values(adapter, folder, peft, layout, norms ? &*norms : nullptr, warns)) {
     if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put(*a, its.a);
     if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put(*b, its.b);
+    if (Parameter* m = parameters.find(cat(layer, ".lora_magnitude"))) put(*m, its.magnitude);
   }
+  import_whole(adapter, layout, parameters);
 }
+
+void check_adapters(const Recipe& recipe, PluginHost& plugins) {
+  const PeftSection& peft = recipe.settings.peft;
+  if (!peft.frozen()) return;
+  Recipe here = recipe;  // names and shapes do not depend on the device, which may be absent
+  here.settings.dist.backend = "cpu";
+  const Session built(here, plugins, {.initialise = false, .planning = true});
+  if (peft.init_from.empty()) return;
+  const fs::path folder = recipe.resolve(peft.init_from);
+  fitted_values(read_peft_folder(folder), folder.string(), peft, adapter_layout(recipe, plugins),
+                nullptr, false);
+}
+
+namespace {
+
+/// Writes the tensor among `left` that is this one, if any, to its parameters, and removes it.
+void take_whole(const HfTensor& tensor, const HeadLayout& heads,
+                std::vector<const PeftWhole*>& left, Session& session,
+                std::vector<std::string>& faults) {
+  const auto found = find_named(left, tensor.name,
+                                [](const PeftWhole* w) -> const std::string& { return w->tensor; });
+  if (found == left.end()) return;
+  const PeftWhole& whole = **found;
+  left.erase(found);
+  std::vector<Shape> shapes;
+  for (const std::string& name : tensor.parameters) {
+    shapes.push_back(session.parameters.find(name)->global);
+    if (tensor.rule->vocabulary && whole.shape.rank() > 0)
+      shapes.back()[0] = std::min(shapes.back()[0], whole.shape[0]);
+  }
+  const HfPlacement place = hf_placement(tensor, heads, shapes);
+  if (whole.shape != place.shape)
+    return faults.push_back(
+        cat(whole.tensor, " is ", whole.shape, ", and this model's is ", place.shape));
+  for (size_t i = 0; i < tensor.parameters.size(); ++i)
+    put_rows(*session.parameters.find(tensor.parameters[i]), i, place, whole.values);
+}
+
+}  // namespace
 
 void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session& session) {
   const Recipe& recipe = session.recipe;
@@ -235,8 +357,11 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
   const HfFamily& family = hf_family_for_export(families, "", hf_source_config(recipe), model);
   std::vector<const PeftModule*> left;
   for (const PeftModule& m : adapter.modules) left.push_back(&m);
+  std::vector<const PeftWhole*> whole;
+  for (const PeftWhole& w : adapter.whole) whole.push_back(&w);
   std::vector<std::string> faults;
   for (const HfTensor& tensor : hf_tensors(family, model)) {
+    take_whole(tensor, model.heads(), whole, session, faults);
     const auto found = find_named(
         left, tensor.name, [](const PeftModule* m) -> const std::string& { return m->weight; });
     if (found == left.end()) continue;
@@ -255,10 +380,11 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
     std::vector<float> delta(static_cast<size_t>(m.out * m.in), 0);
     add_product(m, delta);
     for (size_t i = 0; i < tensor.parameters.size(); ++i)
-      add_rows(*session.parameters.find(tensor.parameters[i]), i, place, delta);
+      add_rows(*session.parameters.find(tensor.parameters[i]), i, place, delta, m.magnitude);
   }
   for (const PeftModule* m : left)
     faults.push_back(cat(m->module(), " is no weight of this model"));
+  for (const PeftWhole* w : whole) faults.push_back(cat(w->tensor, " is no tensor of this model"));
   MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
                 cat("the adapters of ", printable(folder), " do not fit this model:\n  ",
                     join(faults, "\n  ")),

@@ -1,5 +1,6 @@
 // Adds adapters to the weights of a Hugging Face folder.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "mtrain/base/error.h"
@@ -11,6 +12,17 @@
 
 namespace mtrain {
 namespace {
+
+/// Gives the rows of a matrix, stored as the module says, the norms of its magnitude.
+void set_norms(const PeftModule& m, std::span<float> values) {
+  const std::vector<float> norms = row_norms(values, m.out, m.in, m.transposed);
+  for (int64_t row = 0; row < m.out; ++row) {
+    const auto at = static_cast<size_t>(row);
+    const float gain = norms[at] > 0 ? m.magnitude[at] / norms[at] : 1;
+    for (int64_t c = 0; c < m.in; ++c)
+      values[static_cast<size_t>(m.transposed ? c * m.out + row : row * m.in + c)] *= gain;
+  }
+}
 
 /// The tensors of the folder, with adapters added to some.
 class MergedTensors final : public HfTensorSource {
@@ -27,10 +39,22 @@ class MergedTensors final : public HfTensorSource {
       }
       const Shape& shape = specs()[i].shape;
       const Shape wanted = m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
-      if (!is_floating(specs()[i].dtype) || shape != wanted)
+      const bool fits = m.stacks > 1 ? shape.numel() == wanted.numel() : shape == wanted;
+      if (!is_floating(specs()[i].dtype) || !fits)
         faults.push_back(cat("tensor ", m.weight, " ", shape, " does not fit an adapter of [",
                              m.out, ", ", m.in, "]"));
       adapted_[i] = &m;
+    }
+    for (const PeftWhole& whole : adapter.whole) {
+      const size_t i = place_of(whole.tensor);
+      if (i == specs().size())
+        faults.push_back(cat("there is no tensor ", whole.tensor));
+      else if (specs()[i].shape != whole.shape)
+        faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
+                             " with the adapters"));
+      whole_[i] = &whole;
+      for (const std::string& copy : whole.copies)
+        if (const size_t other = place_of(copy); other < specs().size()) whole_[other] = &whole;
     }
     MT_USER_CHECK(
         faults.empty(), ErrorClass::checkpoint,
@@ -41,19 +65,24 @@ class MergedTensors final : public HfTensorSource {
 
   void read(size_t i, const HfSink& out) override {
     const auto found = adapted_.find(i);
-    if (found == adapted_.end()) return plain_->read(i, out);
-    const PeftModule* module = found->second;
+    const auto replaced = whole_.find(i);
+    if (found == adapted_.end() && replaced == whole_.end()) return plain_->read(i, out);
     const TensorInfo& t = *source_.tensors()[i];
-    std::vector<float> values = source_.floats(t, 0, t.shape.numel());
+    std::vector<float> values =
+        replaced == whole_.end() ? source_.floats(t, 0, t.shape.numel()) : replaced->second->values;
+    if (found == adapted_.end()) return out(as_file_type(values, 0, specs()[i], bytes_));
+    const PeftModule* module = found->second;
     if (module->transposed) {
       std::vector<float> delta(values.size(), 0);
       add_product(*module, delta);
-      const auto rows = static_cast<size_t>(module->out), columns = static_cast<size_t>(module->in);
-      for (size_t r = 0; r < rows; ++r)
-        for (size_t c = 0; c < columns; ++c) values[c * rows + r] += delta[r * columns + c];
+      for (int64_t r = 0; r < module->out; ++r)
+        for (int64_t c = 0; c < module->in; ++c)
+          values[static_cast<size_t>(module->element(r, c))] +=
+              delta[static_cast<size_t>(r * module->in + c)];
     } else {
       add_product(*module, values);
     }
+    if (!module->magnitude.empty()) set_norms(*module, values);
     out(as_file_type(values, 0, specs()[i], bytes_));
   }
 
@@ -71,10 +100,25 @@ class MergedTensors final : public HfTensorSource {
   const HfWeights source_;
   const std::unique_ptr<HfTensorSource> plain_;
   std::map<size_t, const PeftModule*> adapted_;
+  std::map<size_t, const PeftWhole*> whole_;
   std::vector<std::byte> bytes_;
 };
 
 }  // namespace
+
+std::vector<float> row_norms(std::span<const float> values, int64_t out, int64_t in,
+                             bool transposed) {
+  MT_CHECK_EQ(static_cast<int64_t>(values.size()), out * in);
+  std::vector<double> squares(static_cast<size_t>(out), 0);
+  for (int64_t i = 0; i < out * in; ++i) {
+    const double x = values[static_cast<size_t>(i)];
+    squares[static_cast<size_t>(transposed ? i % out : i / in)] += x * x;
+  }
+  std::vector<float> norms(squares.size());
+  std::ranges::transform(squares, norms.begin(),
+                         [](double x) { return static_cast<float>(std::sqrt(x)); });
+  return norms;
+}
 
 void add_product(const PeftModule& m, std::span<float> values) {
   MT_CHECK_EQ(static_cast<int64_t>(values.size()), m.out * m.in);
@@ -83,6 +127,7 @@ void add_product(const PeftModule& m, std::span<float> values) {
     std::ranges::fill(sum, 0.0f);
     for (int64_t k = 0; k < m.rank; ++k) {
       const float factor = m.b[static_cast<size_t>(row * m.rank + k)];
+      if (factor == 0) continue;  // ranks of other matrices of the weight
       const float* a = m.a.data() + k * m.in;
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += factor * a[i];
     }

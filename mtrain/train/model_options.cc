@@ -38,9 +38,18 @@ std::optional<AdapterPlan> adapter_plan(const Settings& s) {
                       // Without weights, only gradients matter: then none of them is 0.
                       .b_std = s.model.init_from.empty() ? 0.02f : 0.0f,
                       .dropout = static_cast<float>(peft.dropout),
+                      .magnitudes = peft.type == "dora",
+                      .share_experts = peft.share_expert_adapters,
                       .targets = peft.targets,
                       .exclude = peft.exclude,
                       .train = peft.train});
+}
+
+std::function<double(const Parameter&)> lr_factor(const Settings& s) {
+  if (!s.peft.frozen() || s.peft.lr_ratio == 1) return {};
+  return [ratio = s.peft.lr_ratio](const Parameter& p) {
+    return p.global.rank() == 1 || p.name.ends_with(".lora_b") ? ratio : 1.0;
+  };
 }
 
 namespace {

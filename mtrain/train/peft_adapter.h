@@ -17,31 +17,51 @@ namespace mtrain {
 
 class Session;
 
-/// The adapter of one weight [out,in]: scale · b · a is added to it. The file may store the weight
-/// as [in,out]; a and b do not depend on that.
+/// The adapter of one weight [out,in]: scale · b · a is added to it; with a magnitude, row n of the
+/// sum is then divided by its norm and multiplied by magnitude[n] (DoRA, arXiv:2402.09353). The
+/// file may store the weight as [in,out]; a, b and the magnitude do not depend on that.
 struct PeftModule {
   std::string weight;  // the tensor's name: "model.layers.0.self_attn.q_proj.weight"
   int64_t out = 0, in = 0, rank = 0;
-  double alpha = 0;         // as in adapter_config.json
-  double scale = 1;         // alpha / rank, or alpha / sqrt(rank)
-  bool transposed = false;  // the file stores [in,out]
-  std::vector<float> a, b;  // [rank,in], [out,rank]
+  double alpha = 0;                   // as in adapter_config.json
+  double scale = 1;                   // alpha / rank, or alpha / sqrt(rank)
+  bool transposed = false;            // the file stores [in,out]
+  int64_t stacks = 1;                 // so many matrices [out / stacks, in] one after the other
+  bool experts = false;               // of experts
+  std::vector<float> a, b;            // [rank,in], [out,rank]
+  std::vector<float> magnitude = {};  // [out]; empty: none
+  /// The place of an element of [out,in] in the file's tensor.
+  int64_t element(int64_t row, int64_t column) const {
+    const int64_t height = out / stacks;
+    return transposed ? (row / height * in + column) * height + row % height : row * in + column;
+  }
   /// "model.layers.0.self_attn.q_proj"
   std::string module() const;
 };
 
+/// A tensor that was trained itself, which replaces the one of the base (modules_to_save).
+struct PeftWhole {
+  std::string tensor;  // "lm_head.weight"
+  Shape shape;         // in the file
+  std::vector<float> values;
+  std::vector<std::string> copies = {};  // tensors that repeat it, where a folder has them
+};
+
 struct PeftAdapter {
   std::vector<PeftModule> modules;  // by name
+  std::vector<PeftWhole> whole;     // by name
   int64_t rank = 0;
   double alpha = 0, dropout = 0;
   bool rslora = false;
-  std::string base;  // base_model_name_or_path: the folder of the weights; may be empty
-  std::string task;  // task_type; empty: none
+  bool dora = false;  // all modules have magnitudes
+  std::string base;   // base_model_name_or_path: the folder of the weights; may be empty
+  std::string task;   // task_type; empty: none
 };
 
 /// The adapters of a checkpoint under the names of the family of model.init_from. A tensor of the
 /// family that holds several of mtrain's matrices, such as fused queries, keys and values, gets one
-/// adapter of the sum of their ranks. Error(config) if the run trains other parameters, too.
+/// adapter of the sum of their ranks. Tensors with parameters that peft.train names are whole, with
+/// the base's rows where those are not trained.
 MT_API PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins,
                                   const CheckpointStore& store, int64_t step);
 
@@ -52,8 +72,17 @@ MT_API void import_adapters(const PeftAdapter& adapter, const std::string& folde
                             const Recipe& recipe, PluginHost& plugins, ParamList& parameters,
                             bool warns);
 
+/// Throws the errors of peft.* that the start of a run would throw and that do not depend on
+/// weights: of patterns that match nothing, and of adapters of peft.init_from that are not those of
+/// the recipe. Builds tokenizer and model without memory, so it throws their errors, too.
+MT_API void check_adapters(const Recipe& recipe, PluginHost& plugins);
+
 /// values [out,in] += scale · b · a, in float.
 MT_API void add_product(const PeftModule& module, std::span<float> values);
+
+/// The norms of the rows of a matrix [out,in], which is stored as [in,out] if `transposed`.
+MT_API std::vector<float> row_norms(std::span<const float> values, int64_t out, int64_t in,
+                                    bool transposed);
 
 /// Adds the adapters to the weights of a session that has the whole model; each value is rounded
 /// to the session's dtype. Error(checkpoint) that names adapters without a weight or for one of
@@ -64,15 +93,18 @@ MT_API void add_adapters(const PeftAdapter& adapter, const std::string& folder, 
 /// changes the result and is not supported, and tensors that have no partner or another shape.
 MT_API PeftAdapter read_peft_folder(const fs::path& folder);
 
-/// Writes such a folder; `dtype`: of the tensors. Error(io) if `to` exists.
+/// Writes such a folder; `dtype`: of the tensors. Tensors that are whole are those of
+/// modules_to_save. Error(config) that names those that peft cannot have there: of modules with
+/// adapters, and those that are not the weight or the bias of a module; and adapters of experts,
+/// which peft does not load. Error(io) if `to` exists.
 MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to);
 
 /// Whether the folder has adapter_config.json.
 MT_API bool is_peft_folder(const fs::path& folder);
 
 /// Writes the weights of `base` with the adapters added to them: w + scale · b · a is computed in
-/// float and rounded once. Other tensors keep their bytes. `dtype`: absent: each tensor's own.
-/// `family`: its buffers stay fp32; null: unknown.
+/// float, its rows get the norms of the magnitudes, and it is rounded once. Other tensors keep
+/// their bytes. `dtype`: absent: each tensor's own. `family`: its buffers stay fp32; null: unknown.
 /// Error(checkpoint) that names adapters without a weight or for one of another shape.
 MT_API HfExported write_merged(const HfDir& base, const PeftAdapter& adapter,
                                std::optional<DType> dtype, uint64_t shard_bytes,

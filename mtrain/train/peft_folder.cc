@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors",
-                     *kRoot = "base_model.model.", *kA = ".lora_A.weight", *kB = ".lora_B.weight";
+                     *kRoot = "base_model.model.", *kA = ".lora_A.weight", *kB = ".lora_B.weight",
+                     *kMagnitude = ".lora_magnitude_vector";
 
 /// "q_proj" of "model.layers.0.self_attn.q_proj"
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
@@ -39,9 +40,37 @@ Json by_name(const std::vector<PeftModule>& modules, const Value& value) {
   return out;
 }
 
+/// "lm_head" of "lm_head.weight"
+std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+bool is_adapted(const PeftAdapter& adapter, const std::string& module) {
+  return std::ranges::any_of(adapter.modules,
+                             [&](const PeftModule& m) { return m.module() == module; });
+}
+
+/// The name of a tensor that is saved whole: as a module of modules_to_save, or as the bias of a
+/// module with an adapter. Error(config) for others.
+std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
+  const std::string module = module_of(whole.tensor), last = last_part(whole.tensor);
+  const bool adapted = is_adapted(adapter, module);
+  MT_USER_CHECK(last == "bias" || (last == "weight" && !adapted), ErrorClass::config,
+                cat("peft.train: the run trains ", whole.tensor, ", which ",
+                    adapted ? "has an adapter, too" : "is not the weight or the bias of a module",
+                    ": a folder of adapters cannot have it"),
+                "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
+  return cat(kRoot, module, adapted ? ".base_layer." : ".", last);
+}
+
 std::string config_text(const PeftAdapter& adapter) {
   std::set<std::string> targets;
   for (const PeftModule& m : adapter.modules) targets.insert(m.module());
+  std::set<std::string> saved;
+  bool biases = false, tied = false;
+  for (const PeftWhole& w : adapter.whole) {
+    const bool adapted = is_adapted(adapter, module_of(w.tensor));
+    if (!adapted) saved.insert(module_of(w.tensor));
+    biases = biases || adapted, tied = tied || !w.copies.empty();
+  }
   const bool transposed =
       std::ranges::any_of(adapter.modules, [](const PeftModule& m) { return m.transposed; });
   const auto ranks = by_name(adapter.modules, [&](const PeftModule& m) {
@@ -57,12 +86,13 @@ std::string config_text(const PeftAdapter& adapter) {
                        {"lora_alpha", adapter.alpha},
                        {"lora_dropout", adapter.dropout},
                        {"use_rslora", adapter.rslora},
-                       {"use_dora", false},
-                       {"bias", "none"},
+                       {"use_dora", adapter.dora},
+                       {"bias", biases ? "lora_only" : "none"},
                        {"fan_in_fan_out", transposed},
                        {"init_lora_weights", true},
                        {"inference_mode", true},
-                       {"modules_to_save", nullptr},
+                       {"modules_to_save", saved.empty() ? Json() : Json(saved)},
+                       {"ensure_weight_tying", tied},
                        {"target_modules", targets},
                        {"rank_pattern", ranks},
                        {"alpha_pattern", alphas}};
@@ -74,9 +104,21 @@ class AdapterTensors final : public HfTensorReader {
  public:
   AdapterTensors(const PeftAdapter& adapter, DType dtype) {
     for (const PeftModule& m : adapter.modules) {
+      MT_USER_CHECK(
+          !m.experts, ErrorClass::config,
+          cat("the run has adapters of experts, such as ", m.weight, ", which peft does not load"),
+          "merge the adapters into a folder of the whole model: mtrain merge RUN --into "
+          "DIR");
       specs_.push_back({cat(kRoot, m.module(), kA), dtype, Shape{m.rank, m.in}});
       specs_.push_back({cat(kRoot, m.module(), kB), dtype, Shape{m.out, m.rank}});
       values_.push_back(&m.a), values_.push_back(&m.b);
+      if (!adapter.dora) continue;
+      specs_.push_back({cat(kRoot, m.module(), kMagnitude), dtype, Shape{m.out}});
+      values_.push_back(&m.magnitude);
+    }
+    for (const PeftWhole& w : adapter.whole) {
+      specs_.push_back({whole_name(adapter, w), dtype, w.shape});
+      values_.push_back(&w.values);
     }
   }
   const std::vector<TensorSpec>& specs() const { return specs_; }
@@ -109,8 +151,8 @@ constexpr const char* kHarmless[] = {"auto_mapping",
                                      "ensure_weight_tying"};
 /// Keys that are read.
 constexpr const char* kRead[] = {
-    "peft_type",     "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern",
-    "fan_in_fan_out"};
+    "peft_type",      "r",        "lora_alpha", "use_rslora",     "rank_pattern", "alpha_pattern",
+    "fan_in_fan_out", "use_dora", "bias",       "modules_to_save"};
 /// Values of init_lora_weights with which the weights of the base stay. PiSSA, OLoRA, CorDA, LoftQ
 /// and LoRA-GA change them, so that their adapters belong to other weights than the folder has.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
@@ -131,8 +173,11 @@ bool is_supported(const std::string& key, const Json& value) {
            (value.is_string() && among(value.get<std::string>(), kPlainStarts));
   if (key == "eva_config") return true;  // how the first a was chosen
   if (key == "peft_type") return value == "LORA";
-  if (key == "use_rslora" || key == "fan_in_fan_out") return value.is_boolean() || value.is_null();
+  if (key == "use_rslora" || key == "fan_in_fan_out" || key == "use_dora")
+    return value.is_boolean() || value.is_null();
   if (key == "rank_pattern" || key == "alpha_pattern") return value.is_object() || value.is_null();
+  if (key == "bias") return value == "none" || value == "lora_only" || value == "all";
+  if (key == "modules_to_save") return value.is_array() || value.is_null();
   return among(key, kHarmless) || among(key, kRead) || is_off(value);
 }
 
@@ -164,7 +209,7 @@ Json read_config(const fs::path& folder) {
   MT_USER_CHECK(refused.empty(), ErrorClass::checkpoint,
                 cat(printable(file.string()), " has settings that are not supported:\n  ",
                     join(refused, "\n  ")),
-                "adapters of LoRA and rsLoRA are supported; merge others with peft itself "
+                "adapters of LoRA, rsLoRA and DoRA are supported; merge others with peft itself "
                 "(merge_and_unload), and use the merged model");
   return config;
 }
@@ -189,12 +234,17 @@ double pattern_value(const Json& config, const char* patterns, const std::string
   return otherwise;
 }
 
-std::vector<float> values_of(const SafetensorsFile& file, const TensorInfo& tensor) {
+/// `rank`: of the tensor; -1: any.
+std::vector<float> values_of(const SafetensorsFile& file, const TensorInfo& tensor, int rank = 2) {
   MT_USER_CHECK(tensor.dtype && is_floating(*tensor.dtype) && *tensor.dtype != DType::f64 &&
-                    tensor.shape.rank() == 2,
+                    (rank < 0 || tensor.shape.rank() == rank),
                 ErrorClass::checkpoint,
                 cat(file.path().string(), ": tensor ", tensor.name, " ", tensor.file_dtype, " ",
-                    tensor.shape, " is not a matrix of fp32, bf16 or fp16"),
+                    tensor.shape, " is not a ",
+                    rank == 2   ? "matrix"
+                    : rank == 1 ? "vector"
+                                : "tensor",
+                    " of fp32, bf16 or fp16"),
                 "get the adapter's folder again");
   return file_values(file, tensor);
 }
@@ -216,9 +266,36 @@ void add_module(const SafetensorsFile& file, const TensorInfo& tensor, const Jso
                 cat(file.path().string(), ": ", module, " has lora_A ", tensor.shape,
                     " and lora_B ", b.shape, ", and adapter_config.json says rank ", r),
                 "get the adapter's folder again: its files do not belong together");
+  if (out.dora) {
+    const TensorInfo& magnitude = file.at(path + kMagnitude);
+    m.magnitude = values_of(file, magnitude, 1);
+    MT_USER_CHECK(magnitude.shape[0] == m.out, ErrorClass::checkpoint,
+                  cat(file.path().string(), ": ", module, " has lora_B ", b.shape,
+                      " and lora_magnitude_vector ", magnitude.shape),
+                  "get the adapter's folder again: its files do not belong together");
+  }
   m.alpha = pattern_value(config, "alpha_pattern", module, out.alpha);
   m.scale = m.alpha / (out.rslora ? std::sqrt(r) : r);
   out.modules.push_back(std::move(m));
+}
+
+/// Whether a tensor of the file is one of modules_to_save, or a bias with `bias`. If so, adds it.
+bool add_whole(const SafetensorsFile& file, const TensorInfo& tensor, const Json& config,
+               PeftAdapter& out) {
+  constexpr std::string_view kBase = ".base_layer";
+  std::string name = tensor.name;
+  if (name.starts_with(kRoot)) name = name.substr(std::string_view(kRoot).size());
+  if (name.find('.') == std::string::npos) return false;
+  std::string module = module_of(name);
+  const std::string last = last_part(name);
+  bool known = last == "bias" && config.contains("bias") && config.at("bias") != "none";
+  if (known && module.ends_with(kBase)) module.resize(module.size() - kBase.size());
+  if (config.contains("modules_to_save"))
+    for (const Json& saved : config.at("modules_to_save"))
+      known = known || (saved.is_string() && module.ends_with(saved.get<std::string>()));
+  if (known)
+    out.whole.push_back({cat(module, ".", last), tensor.shape, values_of(file, tensor, -1)});
+  return known;
 }
 
 }  // namespace
@@ -238,23 +315,27 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   PeftAdapter out{.modules = {},
                   .rank = static_cast<int64_t>(positive(config, "r", true, folder / kConfig)),
                   .alpha = positive(config, "lora_alpha", false, folder / kConfig),
-                  .rslora = flag(config, "use_rslora")};
+                  .rslora = flag(config, "use_rslora"),
+                  .dora = flag(config, "use_dora")};
   if (config.contains("base_model_name_or_path") &&
       config.at("base_model_name_or_path").is_string())
     out.base = config.at("base_model_name_or_path").get<std::string>();
   std::vector<std::string> unknown;
+  auto belongs = [&](const std::string& name, std::string_view part) {  // to an adapter
+    return name.ends_with(part) && file.find(name.substr(0, name.size() - part.size()) + kA);
+  };
   for (const TensorInfo& tensor : file.tensors()) {
     if (tensor.name.ends_with(kA))
       add_module(file, tensor, config, out);
-    else if (!tensor.name.ends_with(kB) ||
-             !file.find(tensor.name.substr(0, tensor.name.size() - std::string_view(kB).size()) +
-                        kA))
+    else if (!belongs(tensor.name, kB) && !(out.dora && belongs(tensor.name, kMagnitude)) &&
+             !add_whole(file, tensor, config, out))
       unknown.push_back(cat(tensor.name, " ", tensor.shape));
   }
   MT_USER_CHECK(
       unknown.empty(), ErrorClass::checkpoint,
       cat(file.path().string(), " has tensors that are not supported:\n  ", join(unknown, "\n  ")),
-      "only lora_A and lora_B of linear layers are supported");
+      "only lora_A and lora_B of linear layers, lora_magnitude_vector with use_dora, biases with "
+      "bias, and tensors of modules_to_save are supported");
   std::ranges::sort(out.modules, {}, &PeftModule::weight);
   const auto twice = std::ranges::adjacent_find(out.modules, {}, &PeftModule::weight);
   MT_USER_CHECK(twice == out.modules.end(), ErrorClass::checkpoint,

@@ -26,7 +26,7 @@ int threads_per_rank(const Settings& s, int ranks_here) {
                            : std::max(1, cpu::default_threads() / ranks_here);
 }
 
-/// Patterns of peft.* that match nothing are mistakes, except the usual targets: models may lack
+/// Patterns of peft.* that match nothing are mistakes, except the default targets: models may lack
 /// one of them.
 void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
   const PeftSection& peft = recipe.settings.peft;
@@ -34,10 +34,10 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
     return std::ranges::find(list, pattern) != list.end();
   };
   const std::set<std::string>& names = plan.candidates();
-  const std::string choice = cat("weights that can have adapters, which those of experts cannot: ",
+  const std::string choice = cat("weights that can have adapters: ",
                                  join(std::vector<std::string>(names.begin(), names.end()), ", "));
   for (const std::string& pattern : plan.unmatched()) {
-    if (in(PeftSection{}.targets, pattern)) continue;
+    if (peft.targets == PeftSection{}.targets && in(peft.targets, pattern)) continue;
     const bool further = in(peft.train, pattern);
     throw Error(ErrorClass::config,
                 cat("peft.",

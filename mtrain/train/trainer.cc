@@ -439,7 +439,8 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
                               .grad_scale = 1 / scaler_.scale(),
                               .clip = s.optimizer.clip_grad,
                               .grad_norm = grad_norm,
-                              .step = state_.updates});
+                              .step = state_.updates,
+                              .lr_factor = lr_factor(s)});
     state_.skips = 0;
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);

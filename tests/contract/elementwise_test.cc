@@ -1,4 +1,4 @@
-// add, mul, scale, silu_mul, gelu, embedding, spread_linear and dropout.
+// add, mul, scale, silu_mul, gelu, embedding, spread_linear, scale_columns and dropout.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -255,6 +255,48 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
       c.bound.sums = 32;  // many tokens of one id
       check(c, figures);
     }
+}
+
+TEST_CASE("scale_columns: values and gradients") {
+  Figures figures("scale_columns");
+  for (bool constants : {false, true})
+    for (int64_t rows : {1, 7, 600})
+      for (int64_t cols : {1, 33, 257}) {
+        Case c{.name = cat("scale_columns ", rows, " x ", cols, constants ? " with constants" : ""),
+               .out = {rows, cols}};
+        c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x")},
+                    {"v", {cols}, random_values(cols, "v"), true}};
+        std::vector<float> factor, offset;
+        for (int64_t i = 0; i < cols; ++i) {
+          factor.push_back(constants ? 0.5f + static_cast<float>(i % 5) : 1);
+          offset.push_back(constants ? 1 - static_cast<float>(i % 3) : 0);
+        }
+        c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+          if (!constants) return scale_columns(t[0], t[1]);
+          return scale_columns(t[0], t[1],
+                               {.factor = ctx.from_host<float>(factor, {cols}),
+                                .offset = ctx.from_host<float>(offset, {cols})});
+        };
+        c.forward = [=](const std::vector<Values>& v) {
+          Values y = v[0];
+          for (size_t i = 0; i < y.size(); ++i) {
+            const size_t n = i % factor.size();
+            y[i] *= v[1][n] * factor[n] + offset[n];
+          }
+          return y;
+        };
+        c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+          std::vector<Values> d = {dy, Values(factor.size(), 0)};
+          for (size_t i = 0; i < dy.size(); ++i) {
+            const size_t n = i % factor.size();
+            d[0][i] *= v[1][n] * factor[n] + offset[n];
+            d[1][n] += dy[i] * v[0][i] * factor[n];
+          }
+          return d;
+        };
+        c.bound.sums = 32;
+        check(c, figures);
+      }
 }
 
 TEST_CASE("spread_linear: a product with rows of a table in blocks of columns") {

@@ -3,7 +3,7 @@
 
     python3 adapter_generate.py OUTPUT_DIR
 
-For each case: `start/` is a folder of adapters as peft saves it, with random a and b, for the weights of llama_tiny (next to
+For each case: `start/` is a folder of adapters as peft saves it, with random a and b, and magnitudes around the norms, for the weights of llama_tiny (next to
 this file); `end/` is the same after five steps of AdamW on three records. golden.json has the token ids of the records, the
 targets (-1: none), and loss and gradient norm of each step. The records are pairs of prompt and completion: the targets are
 the completion's tokens and the end token that follows them.
@@ -18,15 +18,20 @@ import numpy as np
 import peft
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
 from transformers import AutoModelForCausalLM
 
 import golden_common as common
 
 CASES = {
-    # name: (base, settings of the adapters, seed)
+    # name: (base, settings of the adapters, seed[, ratio of the learning rates of b and a])
     "qv": ("llama_tiny", dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]), 11),
     "all": ("llama_tiny", dict(r=3, lora_alpha=6, use_rslora=True,
                                target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), 12),
+    "dora": ("llama_tiny", dict(r=4, lora_alpha=6, use_dora=True,
+                                target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"]), 13),
+    "plus": ("llama_tiny", dict(r=4, lora_alpha=8, use_dora=True, target_modules=["q_proj", "down_proj"],
+                                modules_to_save=["lm_head", "embed_tokens"]), 14, 8.0),
 }
 BOS, EOS = 1, 2
 RECORDS = ((7, 12), (3, 20), (15, 9))  # lengths of prompt and completion
@@ -59,7 +64,22 @@ def randomise(model, seed):
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
             if p.requires_grad:
-                p.copy_(torch.from_numpy((0.1 * rng.standard_normal(tuple(p.shape))).astype(np.float32)))
+                x = torch.from_numpy((0.1 * rng.standard_normal(tuple(p.shape))).astype(np.float32))
+                p.copy_(p * (1 + x) if "lora_magnitude_vector" in name else x)
+
+
+def loraplus(model, ratio):
+    """peft's optimizer of LoRA+, with the settings of golden_common. It decays vectors, too: not here."""
+    optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=common.LR, loraplus_lr_ratio=ratio,
+                                          loraplus_weight_decay=common.WEIGHT_DECAY, betas=common.BETAS, eps=common.EPS,
+                                          foreach=False)
+    vectors = {id(p) for group in optimizer.param_groups for p in group["params"] if p.dim() == 1}
+    for group in list(optimizer.param_groups):
+        own = [p for p in group["params"] if id(p) in vectors]
+        group["params"] = [p for p in group["params"] if id(p) not in vectors]
+        if own:
+            optimizer.add_param_group({**group, "params": own, "weight_decay": 0.0})
+    return optimizer
 
 
 def save(model, directory):
@@ -76,7 +96,7 @@ def main():
     common.setup()
     here = os.path.dirname(os.path.abspath(__file__))
     root = common.fresh(os.path.join(args.output_dir, "adapters"))
-    for name, (base, settings, seed) in CASES.items():
+    for name, (base, settings, seed, *ratio) in CASES.items():
         model = AutoModelForCausalLM.from_pretrained(os.path.join(here, base), attn_implementation="eager",
                                                      dtype=torch.float32)
         model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path=base, **settings))
@@ -87,7 +107,8 @@ def main():
         made = records(seed)
         inputs, targets = rows(made, [])
         params = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        result = common.run(params, lambda ids: model(ids, use_cache=False).logits, inputs, masked=targets)
+        result = common.run(params, lambda ids: model(ids, use_cache=False).logits, inputs, masked=targets,
+                            optimizer=loraplus(model, *ratio) if ratio else None)
         save(model, os.path.join(directory, "end"))
         golden = {"base": base, "records": made, "steps": result["steps"],
                   "note": f"peft {peft.__version__}, {common.versions_line()}"}

@@ -53,19 +53,19 @@ def decays(name, p):
     return p.dim() >= 2 and not name.endswith("_norm.weight") and "relative_attention_bias" not in name
 
 
-def run(params, forward, batch, masked=None):
+def run(params, forward, batch, masked=None, optimizer=None):
     """Forward, backward and STEPS optimizer steps; `params` (name -> leaf tensor) is updated in place.
 
     `forward(input_ids)` gives logits computed from `params`. Each step: inputs batch[:, :-1], targets batch[:, 1:],
     loss the mean over all B*(T-1) targets; with `masked` (targets, -1 for none) inputs are the whole batch, and the loss is
     the mean over those; then the global L2 norm over all gradients (recorded before clipping, as
     are the step-0 gradients), clipping by min(1, CLIP / (norm + 1e-6)) as torch does it, then AdamW with decoupled
-    weight decay, on tensors of two dimensions only, norms of heads excepted.
+    weight decay, on tensors of two dimensions only, norms of heads excepted; or `optimizer`, which has the same settings.
     """
     decay = [p for n, p in params.items() if decays(n, p)]
     keep = [p for n, p in params.items() if not decays(n, p)]
     groups = [{"params": decay, "weight_decay": WEIGHT_DECAY}, {"params": keep, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    optimizer = optimizer or torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
     inputs, targets = (batch, masked) if masked is not None else (batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
     logits0, grads0, steps = None, None, []
     for step in range(STEPS):

@@ -1,4 +1,5 @@
-// mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory.
+// mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory,
+// and for adapters, whose weights only the model knows.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/train/memory_plan.h"
+#include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/vocabulary_fit.h"
 #include "recipe_words.h"
 #include "show_schedule.h"
@@ -88,6 +90,26 @@ std::string length_words(const Recipe& recipe) {
              instead);
 }
 
+/// Reports what is wrong with adapters as far as no weights are needed; returns the exit status.
+int check_peft(Recipe& recipe, PluginHost& plugins) {
+  try {
+    check_adapters(recipe, plugins);
+    return 0;
+  } catch (const Error& error) {
+    const std::string& message = error.message();
+    const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.");
+    const std::string path = message.starts_with("peft.") ? message.substr(0, end) : "";
+    const Node* setting = path.empty() ? nullptr : recipe.config.root().find(path);
+    const bool named = setting && message.substr(path.size()).starts_with(": ");
+    recipe.report
+        .error(name(error.error_class()), setting ? path : "",
+               setting ? setting->loc() : Location(),
+               named ? message.substr(path.size() + 2) : message)
+        .fix(error.hint());
+    return error.exit_status();
+  }
+}
+
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   PluginHost plugins = plugin_host(cli);
   std::optional<SavedConfig> saved;
@@ -99,6 +121,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   warn_of_unused_sweep(recipe);
   DataCheck data;
   if (options.data && recipe.report.ok()) data = check_data(recipe, plugins);
+  if (data.status == 0 && recipe.report.ok()) data.status = check_peft(recipe, plugins);
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
     cli.status = data.status != 0 ? data.status : recipe.report.exit_status();

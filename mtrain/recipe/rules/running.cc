@@ -112,7 +112,7 @@ constexpr Rule kRules[] = {
      "synthetic data (dataset=mock) can do with random ones",
      "peft.type='none'"},
     {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0",
-     "no weight would have an adapter", "", "peft.targets=['attn.*', 'mlp.*']"},
+     "no weight would have an adapter", "", "peft.targets=['attn.*', 'cross.*', 'mlp.*']"},
     {"peft-dropout-tp", "peft.dropout", "peft.type != 'none' and peft.dropout > 0", "dist.tp == 1",
      "dropout of an adapter's input needs dist.tp=1",
      "tensor-parallel ranks would draw other masks than one rank", "peft.dropout=0; dist.tp"},

@@ -198,8 +198,11 @@ constexpr Rule kRules[] = {
     row("peft-alpha-unused", "peft.alpha", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-rslora-unused", "peft.rslora", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-dropout-unused", "peft.dropout", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-lr-ratio-unused", "peft.lr_ratio", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-targets-unused", "peft.targets", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-exclude-unused", "peft.exclude", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-share-unused", "peft.share_expert_adapters", "peft.type == 'lora'",
+        {"", "peft.type='lora'"}),
     row("peft-train-unused", "peft.train", "peft.type != 'none'",
         {"all parameters are trained", "peft.type='lora'"}),
     // running

@@ -254,9 +254,10 @@ double PeftSection::scale() const {
 }
 
 void PeftSection::bind(Fields& f) {
-  f("type", type, "fine-tuning method; none: train all parameters")
+  f("type", type,
+    "fine-tuning method; none: train all parameters; lora: low-rank adapters; dora: also the norms "
+    "of the rows of the adapted weights (arXiv:2402.09353)")
       .one_of({"none", "lora", "dora"})
-      .needs("weight-decomposed adapters", {"dora"})
       .resume(impossible);
   f("init_from", init_from,
     "a folder with adapters as PyPI's peft writes it (adapter_config.json), from which they start; "
@@ -279,10 +280,16 @@ void PeftSection::bind(Fields& f) {
       .min(0)
       .exclusive_max(1)
       .renamed_from({"lora_dropout"});
+  f("lr_ratio", lr_ratio,
+    "learning rate of b, of magnitudes and of other vectors that are trained, divided by that of a "
+    "(LoRA+, arXiv:2402.12354)")
+      .exclusive_min(0)
+      .renamed_from({"loraplus_lr_ratio"});
   f("targets", targets,
     "weights that get adapters, by their name within a block, such as attn.qkv, or that of one "
-    "matrix, such as attn.qkv.q; * matches any characters. Hugging Face's names of Llama's weights "
-    "(q_proj, …, down_proj) and all-linear are understood, too")
+    "matrix, such as attn.qkv.q, or with its block, such as layers.3.attn.qkv; * matches any "
+    "characters. Hugging Face's names of Llama's weights (q_proj, …, down_proj) and all-linear are "
+    "understood, too")
       .example("[q_proj, v_proj]")
       .resume(impossible)
       .renamed_from({"target_modules"});
@@ -294,8 +301,9 @@ void PeftSection::bind(Fields& f) {
       .example("['*norm*', head.weight]")
       .resume(impossible)
       .renamed_from({"modules_to_save"});
-  f("share_expert_adapters", share_expert_adapters, "all experts of a block share one adapter")
-      .needs("adapters of experts")
+  f("share_expert_adapters", share_expert_adapters,
+    "all experts of a block share one adapter, if targets has a pattern for experts, such as "
+    "mlp.experts.*")
       .resume(impossible);
 }
 

@@ -70,9 +70,9 @@ struct MixedPrecisionSection {
 struct PeftSection {
   std::string type = "none", init_from;
   int64_t rank = 32;
-  double alpha = 32, dropout = 0;
+  double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false;
-  std::vector<std::string> targets = {"attn.*", "mlp.*"}, exclude, train;
+  std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train;
   /// Weights of the model are frozen.
   bool frozen() const { return type != "none"; }
   /// Of an adapter's output.

@@ -67,7 +67,13 @@ void write_recipe(const Scratch& scratch) {
 
 const std::map<std::string, std::string> kSettings = {
     {"qv", "peft.rank=4 peft.alpha=8 'peft.targets=[q_proj, attn.qkv.v]' "},
-    {"all", "peft.rank=3 peft.alpha=6 peft.rslora=true "}};
+    {"all", "peft.rank=3 peft.alpha=6 peft.rslora=true "},
+    {"dora",
+     "peft.type=dora peft.rank=4 peft.alpha=6 "
+     "'peft.targets=[q_proj, v_proj, o_proj, up_proj, down_proj]' "},
+    {"plus",
+     "peft.type=dora peft.rank=4 peft.alpha=8 'peft.targets=[q_proj, down_proj]' peft.lr_ratio=8 "
+     "'peft.train=[embed.weight, head.weight]' "}};
 
 /// A scratch folder with the base, the records of a golden case, and its adapters as `start`.
 void write_case(const Scratch& scratch, const std::string& name) {
@@ -163,10 +169,14 @@ TEST_CASE("a run of adapters continues to the bit, and refuses other weights") {
   }
 }
 
-TEST_CASE("adapters learn the same in every layout") {
+namespace {
+
+/// Trains a golden case in several layouts, and compares with one rank.
+void check_layouts(const std::string& name) {
+  CAPTURE(name);
   const Scratch scratch("mtrain-adapters-layouts");
-  write_case(scratch, "all");
-  const std::string set = "peft.init_from=start " + kSettings.at("all");
+  write_case(scratch, name);
+  const std::string set = "peft.init_from=start " + kSettings.at(name);
   done(scratch, "r.yaml -q run.dir=one " + set);
   const std::vector<double> want = column(scratch / "one", "loss"),
                             norms = column(scratch / "one", "grad_norm");
@@ -204,23 +214,47 @@ TEST_CASE("adapters learn the same in every layout") {
   }
 }
 
+}  // namespace
+
+TEST_CASE("adapters learn the same in every layout") { check_layouts("all"); }
+
+TEST_CASE("adapters with magnitudes learn the same in every layout") { check_layouts("dora"); }
+
+TEST_CASE("adapters and whole modules learn the same in every layout") { check_layouts("plus"); }
+
+namespace {
+
+/// The loss of what `from` says on the records of a case.
+double eval_loss(const Scratch& scratch, const std::string& from) {
+  const std::string eval =
+      " -q --batches all --json dataset=sft dataset.path=x.jsonl dataset.split='0,1' "
+      "mixed_precision.dtype=fp32";
+  return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
+      .at("loss")
+      .get<double>();
+}
+
+/// Golden models and settings of adapters.
+const std::vector<std::pair<std::string, std::string>> kBases = {
+    {"llama_tiny", "lora"},
+    {"gpt2_tiny", "lora"},
+    {"llama_tiny", "dora"},
+    {"gpt2_tiny", "dora"},
+    {"llama_tiny", "lora 'peft.train=[embed.weight, head.weight, *norm*]'"},
+    {"gpt2_tiny", "dora 'peft.train=[embed.weight, *.bias]'"}};
+}  // namespace
+
 TEST_CASE("merged weights compute what weights and adapters compute") {
-  for (const std::string set : {"llama_tiny", "gpt2_tiny"}) {
+  for (const auto& [set, type] : kBases) {
     CAPTURE(set);
+    CAPTURE(type);
     const Scratch scratch("mtrain-adapters-merge");
     write_case(scratch, "all");
     if (set == "gpt2_tiny") fs::remove_all(scratch / "there"), copy_base(scratch, set, 190);
-    done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2 model.type=" +
-                      set.substr(0, set.find('_')));
+    done(scratch, "r.yaml -q run.dir=run optimizer.lr=1e-2 peft.rank=2 peft.type=" + type +
+                      " model.type=" + set.substr(0, set.find('_')));
     done(scratch, "-q merge run --into merged");
-    const std::string eval =
-        " -q --batches all --json dataset=sft dataset.path=x.jsonl "
-        "dataset.split='0,1' mixed_precision.dtype=fp32";
-    auto loss = [&](const std::string& from) {
-      return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
-          .at("loss")
-          .get<double>();
-    };
+    auto loss = [&](const std::string& from) { return eval_loss(scratch, from); };
     CHECK(loss("merged") == doctest::Approx(loss("run")).epsilon(2e-6));
     CHECK(std::fabs(loss("merged") - loss("there")) > 1e-4);
     // By way of a folder of peft: the same bytes, and the same loss without merging.
@@ -238,15 +272,16 @@ TEST_CASE("merged weights compute what weights and adapters compute") {
 TEST_CASE("peft loads exported adapters without a warning and computes the merged model's logits") {
   const char* given = std::getenv("MTRAIN_TEST_PYTHON");
   const std::string python = given ? given : "python3";
-  for (const std::string set : {"llama_tiny", "gpt2_tiny"}) {
+  for (const auto& [set, type] : kBases) {
     CAPTURE(set);
+    CAPTURE(type);
     const Scratch scratch("mtrain-adapters-peft");
     write_case(scratch, "all");
     if (set == "gpt2_tiny") fs::remove_all(scratch / "there"), copy_base(scratch, set, 190);
     done(scratch,
          "r.yaml -q run.dir=run optimizer.lr=3e-2 peft.rank=3 peft.alpha=5 peft.rslora=true "
-         "model.type=" +
-             set.substr(0, set.find('_')));
+         "peft.type=" +
+             type + " model.type=" + set.substr(0, set.find('_')));
     done(scratch, "-q export run adapters");
     done(scratch, "-q merge run --into merged");
     const Outcome checked =
@@ -263,6 +298,93 @@ TEST_CASE("peft loads exported adapters without a warning and computes the merge
   }
 }
 
+TEST_CASE("adapters of experts learn the same in every layout, and are merged") {
+  const Scratch scratch("mtrain-adapters-experts");
+  write_case(scratch, "all");
+  write_at(scratch / "x.jsonl", slurp(scratch / "x.jsonl") + slurp(scratch / "x.jsonl"));
+  std::string text = slurp(scratch / "r.yaml");
+  text.replace(text.find("type: llama"), 11, "type: moe");
+  scratch.write("sparse.yaml", text);
+  done(scratch,
+       "sparse.yaml -q run.dir=sparse train.steps=1 peft.type=none model.init_upcycle=true "
+       "model.moe.experts=4 model.moe.top_k=2");
+  done(scratch, "-q export sparse base");
+  for (const std::string shared : {"true", "false"}) {
+    CAPTURE(shared);
+    const std::string set =
+        "sparse.yaml -q model.init_from=base peft.rank=3 optimizer.lr=1e-2 "
+        "'peft.targets=[attn.*, mlp.experts.*]' train.global_batch_size=6 "
+        "peft.share_expert_adapters=" +
+        shared + " run.dir=" + shared;
+    done(scratch, set);
+    const std::vector<double> want = column(scratch / shared, "loss"),
+                              norms = column(scratch / shared, "grad_norm");
+    CHECK(want.back() < want.front() - 0.01);
+    int number = 0;
+    for (const std::string layout :
+         {"dist.ep=2", "dist.zero=3", "dist.pp=2", "dist.tp=2 dist.sp=true dist.etp=1",
+          "dist.tp=2 dist.sp=true dist.etp=2"}) {
+      if (shared == "true" && has(layout, "etp=2")) continue;
+      CAPTURE(layout);
+      const std::string run = shared + std::to_string(number++);
+      done(scratch, set + std::to_string(number - 1) + " --nproc 2 " + layout);
+      const std::vector<double> got = column(scratch / run, "loss"),
+                                got_norms = column(scratch / run, "grad_norm");
+      REQUIRE(got.size() == want.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-5));
+        CHECK(got_norms[i] == doctest::Approx(norms[i]).epsilon(1e-4));
+      }
+    }
+    done(scratch, "-q merge " + shared + " --into merged" + shared);
+    CHECK(eval_loss(scratch, "merged" + shared) ==
+          doctest::Approx(eval_loss(scratch, shared)).epsilon(3e-6));
+    CHECK(std::fabs(eval_loss(scratch, shared) - eval_loss(scratch, "base")) > 1e-2);
+    const Outcome refused = cli_in(scratch.path(), "export " + shared + " out");
+    CHECK_MESSAGE(has(refused.err, "adapters of experts"), refused.err);
+  }
+  const Outcome etp = cli_in(scratch.path(),
+                             "sparse.yaml run.dir=e model.init_from=base "
+                             "'peft.targets=[mlp.experts.*]' --nproc 2 dist.tp=2 dist.sp=true "
+                             "dist.etp=2 train.global_batch_size=6");
+  CHECK_MESSAGE(has(etp.err, "peft.share_expert_adapters"), etp.err);
+}
+
+TEST_CASE("the default targets include T5's cross-attention, and patterns may name blocks") {
+  const Scratch scratch("mtrain-adapters-t5");
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += cat("{\"text\": \"words of a text, number ", i, "\"}\n");
+  scratch.write("x.jsonl", text);
+  done(scratch, "data prepare -q -i x.jsonl -o x -t byte --append-eod");
+  scratch.write("r.yaml",
+                "model: {type: t5, layers: 2, encoder_layers: 1, hidden_size: 16, heads: 2, "
+                "head_dim: 8, ffn_hidden_size: 32, seq_length: 48, decoder_seq_length: 16}\n"
+                "tokenizer: {type: byte, extra_ids: 8}\n"
+                "dataset: {type: t5_seq2seq, path: x, split: '100,0,0', sentinels: 8, "
+                "decoder_seq_length: 16, start_token: <extra_id_7>}\n"
+                "train: {steps: 2, micro_batch_size: 2, global_batch_size: 2}\n"
+                "validation: {steps: 0}\nrun: {threads: 1}\noptimizer: {type: adamw, lr: 1e-3}\n"
+                "mixed_precision: {dtype: fp32}\n");
+  done(scratch, "r.yaml -q run.dir=base");
+  for (const std::string type : {"lora", "dora"}) {
+    done(scratch,
+         "r.yaml -q model.init_from=base peft.rank=2 run.dir=" + type + " peft.type=" + type);
+    CHECK(has(done(scratch, "checkpoint ls " + type + " --json").out, "cross."));
+  }
+  done(scratch,
+       "r.yaml -q model.init_from=base run.dir=some peft.type=lora peft.rank=2 "
+       "'peft.targets=[*layers.1.attn.*]'");
+  std::string names;
+  for (const auto& entry : fs::recursive_directory_iterator(scratch / "some/checkpoints/step-2")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const mtrain::SafetensorsFile file(entry.path());
+    for (const mtrain::TensorInfo& t : file.tensors()) names += t.name + "\n";
+  }
+  CHECK_MESSAGE(has(names, "layers.1.attn.qkv.lora_a"), names);
+  CHECK_FALSE(has(names, "layers.0."));
+  CHECK_FALSE(has(names, "mlp"));
+}
+
 TEST_CASE("adapters that do not fit are refused by name") {
   const Scratch scratch("mtrain-adapters-refused");
   write_case(scratch, "qv");
@@ -276,16 +398,23 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses(run + "'peft.targets=[attn.query]'", "peft.targets: 'attn.query' matches no weight");
   refuses(run + "'peft.targets=[attn.query]'", "attn.qkv.q");
   refuses(run + "'peft.train=[no.such]'", "peft.train: 'no.such' matches no parameter");
+  refuses("check r.yaml 'peft.targets=[attn.query]'", "'attn.query' matches no weight");
+  refuses("check r.yaml 'peft.targets=[cross.*]'", "'cross.*' matches no weight");
+  refuses("check r.yaml " + set + "peft.init_from=start peft.rank=8",
+          "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
+  CHECK(cli_in(scratch.path(), "check r.yaml " + set + "peft.init_from=start").status == 0);
   refuses(run + "'peft.targets=[mlp.up]' peft.init_from=start",
           "mlp.up_proj.weight has an adapter by peft.targets");
   refuses(run + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
   refuses(run + set + "peft.init_from=start peft.alpha=9", "is multiplied by 2, and peft.alpha");
+  refuses(run + set + "peft.init_from=start peft.type=dora",
+          "they are adapters of lora, and peft.type is dora");
   refuses("check r.yaml model.init_from='' model.type=llama", "lora needs model.init_from");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {R"("use_dora": false)", R"("use_dora": true)"},
+           {R"("use_qalora": false)", R"("use_qalora": true)"},
            {R"("peft_type": "LORA")", R"("peft_type": "LOHA")"},
-           {R"("bias": "none")", R"("bias": "all")"},
+           {R"("bias": "none")", R"("bias": "some")"},
            {R"("rank_pattern": {})", R"("rank_pattern": {".*": 4})"}}) {
     std::string config = slurp(golden("qv") / "start/adapter_config.json");
     const size_t at = config.find(from);

@@ -115,6 +115,9 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
   CHECK(has(help_for("wandb.project"), "leave it out: nothing is sent to Weights & Biases"));
   CHECK(has(help_for("lora_r"), "use peft.rank"));
+  CHECK(has(help_for("peft.use_dora"), "use peft.type=dora"));
+  CHECK(has(help_for("peft.bias"), "use peft.train"));
+  CHECK(has(help_for("peft.layers_to_transform"), "use peft.targets"));
   CHECK(has(help_for("push_to_hub"), "leave it out: "));
   // Settings that mtrain had, and that had no function.
   for (const char* setting :

@@ -1,0 +1,155 @@
+#include "mtrain/train/adapter_whole.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/recipe/hf_source.h"
+
+namespace mtrain {
+namespace {
+
+/// "lm_head." of "lm_head.weight"
+std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.') + 1); }
+
+bool same_tensor(const std::string& a, const std::string& b) {
+  return a == b || without_root(a) == b || a == without_root(b);
+}
+
+const PeftWhole* find_whole(const PeftAdapter& adapter, const std::string& tensor) {
+  for (const PeftWhole& w : adapter.whole)
+    if (same_tensor(w.tensor, tensor)) return &w;
+  return nullptr;
+}
+
+/// Copies the rows of one parameter between a tensor and the parameter.
+template <class Use>
+void each_row(const HfPlacement& place, size_t index, const Use& use) {
+  for (const HfRows& run : place.rows)
+    for (int64_t i = 0; run.parameter == index && i < run.rows; ++i)
+      use(run.tensor_row + i * run.tensor_step, run.parameter_row + i);
+}
+
+class BaseTensors {
+ public:
+  explicit BaseTensors(const Recipe& recipe)
+      : folder_(hf_source_folder(recipe)), weights_(folder_) {}
+  PeftWhole read(const std::string& name) const {
+    const TensorInfo* t = weights_.find(name);
+    if (!t) t = weights_.find(without_root(name));
+    MT_USER_CHECK(t, ErrorClass::checkpoint, cat(folder_.path().string(), " has no tensor ", name),
+                  "set model.init_from to the folder with which the adapters were trained");
+    return {name, t->shape, weights_.floats(*t, 0, t->shape.numel())};
+  }
+
+ private:
+  const HfDir folder_;
+  const HfWeights weights_;
+};
+
+}  // namespace
+
+std::vector<float> stored_values(CheckpointReader& reader, const std::string& name,
+                                 const Shape& shape) {
+  std::vector<float> out(static_cast<size_t>(shape.numel()));
+  std::vector<Slice> slices = {
+      whole_slice(name, DType::f32, shape, std::as_writable_bytes(std::span(out)))};
+  reader.load(slices);
+  return out;
+}
+
+std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
+                                    CheckpointReader& reader) {
+  std::vector<PeftWhole> out;
+  if (layout.trained.empty()) return out;
+  const BaseTensors base(recipe);
+  for (const TrainedTensor& t : layout.trained) {
+    PeftWhole whole = base.read(t.name);
+    MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
+    whole.copies = t.copies;
+    for (size_t p = 0; p < t.parameters.size(); ++p) {
+      if (!t.trained[p]) continue;
+      const std::vector<float> values = stored_values(reader, t.parameters[p], t.shapes[p]);
+      each_row(t.place, p, [&](int64_t row, int64_t parameter_row) {
+        for (int64_t c = 0; c < t.place.width; ++c)
+          whole.values[static_cast<size_t>(t.place.element(row, c))] =
+              values[static_cast<size_t>(parameter_row * t.place.width + c)];
+      });
+    }
+    out.push_back(std::move(whole));
+  }
+  // A module is saved with all of its tensors, unless it has an adapter.
+  const size_t trained = out.size();
+  for (const std::string& name : layout.names) {
+    const bool adapted = std::ranges::any_of(layout.tensors, [&](const AdaptedTensor& t) {
+      return module_of(t.name) == module_of(name);
+    });
+    if (adapted) continue;
+    auto is_this = [&](const PeftWhole& w) { return w.tensor == name; };
+    auto shares_module = [&](const PeftWhole& w) { return module_of(w.tensor) == module_of(name); };
+    const auto end = out.begin() + static_cast<std::ptrdiff_t>(trained);
+    if (std::any_of(out.begin(), end, shares_module) && std::none_of(out.begin(), end, is_this))
+      out.push_back(base.read(name));
+  }
+  std::ranges::sort(out, {}, &PeftWhole::tensor);
+  return out;
+}
+
+std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout) {
+  std::vector<std::string> out;
+  for (const TrainedTensor& t : layout.trained) {
+    const PeftWhole* whole = find_whole(adapter, t.name);
+    if (!whole)
+      out.push_back(cat(t.name, " is trained by peft.train, and the folder does not have it"));
+    else if (whole->shape != t.place.shape)
+      out.push_back(
+          cat(whole->tensor, " is ", whole->shape, ", and this model's is ", t.place.shape));
+  }
+  for (const PeftWhole& whole : adapter.whole) {
+    const bool used = std::ranges::any_of(layout.trained, [&](const TrainedTensor& t) {
+      return same_tensor(t.name, whole.tensor) ||
+             module_of(t.name) == module_of(whole.tensor);  // a module is saved as a whole
+    });
+    if (!used)
+      out.push_back(cat(whole.tensor, " is in modules_to_save, and not trained by peft.train"));
+  }
+  return out;
+}
+
+void put_rows(Parameter& p, size_t index, const HfPlacement& place,
+              const std::vector<float>& values) {
+  ExecutionContext& ctx = p.value.context();
+  const Tensor wide = p.master.defined() ? p.master : ctx.empty(p.local, DType::f32);
+  if (!p.master.defined()) ctx.copy(wide, p.value);
+  std::vector<float> own(static_cast<size_t>(p.numel())),
+      whole(static_cast<size_t>(p.global.numel()));
+  std::vector<bool> covered(whole.size() / static_cast<size_t>(place.width), false);
+  each_row(place, index, [&](int64_t row, int64_t parameter_row) {
+    covered[static_cast<size_t>(parameter_row)] = true;
+    for (int64_t c = 0; c < place.width; ++c)
+      whole[static_cast<size_t>(parameter_row * place.width + c)] =
+          values[static_cast<size_t>(place.element(row, c))];
+  });
+  ctx.download(wide, own.data());
+  for (const ParamBox& box : p.boxes())
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t global, int64_t local, int64_t run) {
+                   for (int64_t i = 0; i < run; ++i)
+                     if (covered[static_cast<size_t>((global + i) / place.width)])
+                       own[static_cast<size_t>(local + i)] = whole[static_cast<size_t>(global + i)];
+                 });
+  ctx.upload(wide, own.data());
+  if (p.dtype != DType::f32) ctx.copy(p.value, wide);
+}
+
+void import_whole(const PeftAdapter& adapter, const AdapterLayout& layout, ParamList& parameters) {
+  for (const TrainedTensor& t : layout.trained)
+    for (size_t i = 0; i < t.parameters.size(); ++i) {
+      Parameter* p = parameters.find(t.parameters[i]);
+      if (p && t.trained[i]) put_rows(*p, i, t.place, find_whole(adapter, t.name)->values);
+    }
+}
+
+}  // namespace mtrain

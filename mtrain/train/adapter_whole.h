@@ -1,0 +1,32 @@
+// Tensors of a folder that a run of adapters trains itself (peft.train, peft's modules_to_save).
+// Stateless functions for one thread.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "mtrain/checkpoint/checkpoint_reader.h"
+#include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/peft_adapter.h"
+
+namespace mtrain {
+
+/// All values of a tensor of a checkpoint.
+std::vector<float> stored_values(CheckpointReader& reader, const std::string& name,
+                                 const Shape& shape);
+
+/// The trained tensors of a checkpoint, and the other tensors of their modules, from the folder of
+/// model.init_from.
+std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
+                                    CheckpointReader& reader);
+
+/// What does not fit between the tensors of a folder of peft and those that peft.train names.
+std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout);
+/// Writes the rows of a tensor to this rank's part of a trained parameter, whose index among those
+/// of the tensor is `index`.
+void put_rows(Parameter& p, size_t index, const HfPlacement& place,
+              const std::vector<float>& values);
+/// Writes the tensors to the trained parameters of this rank. REQUIRES: no faults.
+void import_whole(const PeftAdapter& adapter, const AdapterLayout& layout, ParamList& parameters);
+
+}  // namespace mtrain
