@@ -29,6 +29,20 @@ std::map<std::string, SameWeight> by_weight(std::span<const PeftAdapter> adapter
   return out;
 }
 
+/// Neither sums nor norms are defined for more than s · b · a of single matrices.
+void require_plain(std::span<const PeftAdapter> adapters) {
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const bool experts = std::ranges::any_of(adapters[i].modules, &PeftModule::experts);
+    const char* more = adapters[i].dora             ? "trained norms of rows (DoRA)"
+                       : !adapters[i].whole.empty() ? "weights that were trained themselves"
+                       : experts                    ? "adapters of experts"
+                                                    : nullptr;
+    MT_USER_CHECK(!more, ErrorClass::config, cat("adapter ", i + 1, " has ", more),
+                  "only low-rank adapters of single matrices can be compared and combined; merge "
+                  "others into the weights of their model: mtrain merge");
+  }
+}
+
 void require_same_shapes(const std::map<std::string, SameWeight>& weights, bool ranks) {
   std::vector<std::string> faults;
   for (const auto& [weight, all] : weights) {
@@ -161,6 +175,7 @@ PeftAdapter blend_adapters(std::span<const PeftAdapter> adapters, const BlendOpt
                options.density <= 1,
            adapters.size(), " adapters, ", options.weights.size(), " weights, density ",
            options.density);
+  require_plain(adapters);
   const std::map<std::string, SameWeight> weights = by_weight(adapters);
   const bool joins = options.method == AdapterBlend::cat;
   require_same_shapes(weights, !joins);
@@ -189,6 +204,7 @@ double AdapterDifference::relative() const {
 
 std::vector<AdapterDifference> adapter_differences(const PeftAdapter& a, const PeftAdapter& b) {
   const std::vector<PeftAdapter> both = {a, b};
+  require_plain(both);
   const std::map<std::string, SameWeight> weights = by_weight(both);
   require_same_shapes(weights, false);
   std::vector<AdapterDifference> out;

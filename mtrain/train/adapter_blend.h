@@ -31,7 +31,8 @@ struct BlendOptions {
   uint64_t seed = 1;            // of dare
 };
 
-/// The adapter of a weight that only some have is that of these. Error(config) that names all
+/// The adapter of a weight that only some have is that of these. Error(config) for adapters with
+/// more than s · b · a of single matrices (DoRA, modules_to_save, experts), or that names all
 /// adapters of one weight with different shapes, or, unless the method is cat, with different
 /// ranks. REQUIRES: as many weights as adapters, at least one.
 MT_API PeftAdapter blend_adapters(std::span<const PeftAdapter> adapters,
@@ -45,8 +46,7 @@ struct MT_API AdapterDifference {
   /// The distance in shares of the larger norm; 0 if both are 0.
   double relative() const;
 };
-/// For all weights that either has an adapter for, by name. A weight of other dimensions in the
-/// other one is Error(config).
+/// For all weights that either has an adapter for, by name. Error(config) as of blend_adapters().
 MT_API std::vector<AdapterDifference> adapter_differences(const PeftAdapter& a,
                                                           const PeftAdapter& b);
 

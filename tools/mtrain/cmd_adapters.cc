@@ -32,23 +32,27 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
   const ModelSource source = open_model(from, {}, plugins);
   MT_USER_CHECK(source.run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
-                "give a run of peft=lora");
+                "give a run of peft=lora or peft=dora");
   return adapter_of_run(source.run.recipe, plugins, CheckpointStore(source.run.checkpoints),
                         source.run.step);
 }
 
 int64_t num_values(const PeftAdapter& adapter) {
   int64_t out = 0;
-  for (const PeftModule& m : adapter.modules) out += m.rank * (m.in + m.out);
+  for (const PeftModule& m : adapter.modules)
+    out += m.rank * (m.in + m.out) + std::ssize(m.magnitude);
+  for (const PeftWhole& whole : adapter.whole) out += whole.shape.numel();
   return out;
 }
 
 Json summary(const std::string& from, const PeftAdapter& adapter) {
   return {{"adapter", from},
+          {"type", adapter.dora ? "dora" : "lora"},
           {"rank", adapter.rank},
           {"alpha", adapter.alpha},
           {"rslora", adapter.rslora},
           {"weights", adapter.modules.size()},
+          {"trained_whole", adapter.whole.size()},
           {"parameters", num_values(adapter)},
           {"base", adapter.base}};
 }
@@ -63,14 +67,15 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
   for (const auto& one : from) width = std::max(width, one.size());
   Json rows = Json::array();
   if (!json)
-    std::cout << fmt::format("{:{}}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", "adapter", width, "rank",
-                             "alpha", "weights", "parameters", "weights of");
+    std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", "adapter", width,
+                             "type", "rank", "alpha", "weights", "parameters", "weights of");
   for (const auto& one : from) {
     const PeftAdapter adapter = read_adapter(one, plugins);
     rows.push_back(summary(one, adapter));
     if (!json)
-      std::cout << fmt::format("{:{}}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", one, width, adapter.rank,
-                               adapter.alpha, adapter.modules.size(),
+      std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", one, width,
+                               adapter.dora ? "dora" : "lora", adapter.rank, adapter.alpha,
+                               adapter.modules.size(),
                                human_count(static_cast<double>(num_values(adapter))),
                                adapter.base.empty() ? "-" : printable(adapter.base));
   }

@@ -135,6 +135,13 @@ TEST_CASE("differences of changes, and adapters that do not fit together") {
   CHECK_THROWS_WITH_AS(blend_adapters(both, {.method = AdapterBlend::linear, .weights = {1, 1}}),
                        doctest::Contains("proj: adapter 1 is of [5,7] with rank 2, adapter 2 of"),
                        Error);
+  PeftAdapter norms = a, whole = a;
+  norms.dora = true;
+  whole.whole.push_back({.tensor = "lm_head.weight", .shape = {1}, .values = {0}});
+  CHECK_THROWS_WITH_AS(adapter_differences(a, norms), doctest::Contains("adapter 2 has trained"),
+                       Error);
+  CHECK_THROWS_WITH_AS(adapter_differences(whole, a), doctest::Contains("trained themselves"),
+                       Error);
   PeftModule wide = some_module(2, 1);
   wide.out = 6, wide.b.resize(12);
   const std::vector<PeftAdapter> unequal = {a, adapter_of(wide)};
