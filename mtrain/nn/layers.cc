@@ -10,10 +10,7 @@ namespace mtrain {
 namespace {
 Parameter& add_weight(const Scope& scope, const Dim& out, const Dim& in,
                       const LinearOptions& options) {
-  Parameter& weight =
-      scope.param("weight", {out, in}, Init::normal(options.init_std), true, ParamRole::matrix);
-  if (!options.matrices.empty()) weight.matrices = options.matrices;
-  return weight;
+  return scope.linear_weight(out, in, Init::normal(options.init_std), options.matrices);
 }
 }  // namespace
 
@@ -25,15 +22,17 @@ Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
       adapter_(Adapter::of(scope, weight, out, in)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  Tensor y = linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, quantized_);
+  Tensor y = linear(
+      x, {weight.use(), bias ? bias->use() : Tensor(), quantized_, weight.coded.get()}, residual);
   return adapter_ ? adapter_->add_to(y, x) : y;
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.sharded()) return (*this)(x, residual);
-  Tensor sum = adapter_
-                   ? region.leave(adapter_->add_to(linear(x, weight.use(), {}, {}, quantized_), x))
-                   : region.leave(x, weight.use(), quantized_);
+  auto product = [&] { return linear(x, {weight.use(), {}, quantized_, weight.coded.get()}); };
+  Tensor sum = adapter_       ? region.leave(adapter_->add_to(product(), x))
+               : weight.coded ? region.leave(product())
+                              : region.leave(x, weight.use(), quantized_);
   return add_bias(sum, bias ? bias->use() : Tensor(), residual);
 }
 

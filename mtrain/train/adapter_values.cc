@@ -108,6 +108,9 @@ std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const 
 /// Adds rows of a weight of the folder to the parameter of which they are rows.
 void add_rows(Parameter& p, size_t index, const HfPlacement& place,
               const std::vector<float>& delta) {
+  MT_USER_CHECK(!p.coded, ErrorClass::config,
+                cat("adapters cannot be added to ", p.name, ", which is stored as codes"),
+                "merge the run first (mtrain merge RUN --into DIR), and add them to the result");
   ExecutionContext& ctx = p.value.context();
   const Tensor wide = ctx.empty(p.local, DType::f32);
   ctx.copy(wide, p.master.defined() ? p.master : p.value);

@@ -6,6 +6,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/train/coded_values.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
 
@@ -16,8 +17,8 @@ namespace {
 class MergedTensors final : public HfTensorSource {
  public:
   MergedTensors(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                uint64_t shard_bytes, const HfFamily* family)
-      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes, family)) {
+                uint64_t shard_bytes, const HfFamily* family, const CodedValues* coded)
+      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes, family)), coded_(coded) {
     std::vector<std::string> faults;
     for (const PeftModule& m : adapter.modules) {
       const size_t i = place_of(m.weight);
@@ -32,6 +33,10 @@ class MergedTensors final : public HfTensorSource {
                              m.out, ", ", m.in, "]"));
       adapted_[i] = &m;
     }
+    const auto has_codes = [&](const TensorInfo* t) { return coded && coded->has(t->name); };
+    const auto tensors = source_.tensors();
+    if (coded && static_cast<size_t>(std::ranges::count_if(tensors, has_codes)) != coded->size())
+      faults.push_back("the names of its tensors are not those of the family");
     MT_USER_CHECK(
         faults.empty(), ErrorClass::checkpoint,
         cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),
@@ -41,10 +46,13 @@ class MergedTensors final : public HfTensorSource {
 
   void read(size_t i, const HfSink& out) override {
     const auto found = adapted_.find(i);
-    if (found == adapted_.end()) return plain_->read(i, out);
-    const PeftModule* module = found->second;
+    const PeftModule* module = found == adapted_.end() ? nullptr : found->second;
     const TensorInfo& t = *source_.tensors()[i];
+    const bool coded = coded_ && coded_->has(t.name);
+    if (!module && !coded) return plain_->read(i, out);
     std::vector<float> values = source_.floats(t, 0, t.shape.numel());
+    if (coded) coded_->replace(t.name, values);
+    if (!module) return out(as_file_type(values, 0, specs()[i], bytes_));
     if (module->transposed) {
       std::vector<float> delta(values.size(), 0);
       add_product(*module, delta);
@@ -70,6 +78,7 @@ class MergedTensors final : public HfTensorSource {
 
   const HfWeights source_;
   const std::unique_ptr<HfTensorSource> plain_;
+  const CodedValues* coded_;  // null: the folder's values
   std::map<size_t, const PeftModule*> adapted_;
   std::vector<std::byte> bytes_;
 };
@@ -92,8 +101,9 @@ void add_product(const PeftModule& m, std::span<float> values) {
 }
 
 HfExported write_merged(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                        uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out) {
-  MergedTensors tensors(base, adapter, dtype, shard_bytes, family);
+                        uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out,
+                        const CodedValues* coded) {
+  MergedTensors tensors(base, adapter, dtype, shard_bytes, family, coded);
   return write_hf_weights(tensors, shard_bytes, out);
 }
 

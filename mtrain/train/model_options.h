@@ -3,6 +3,7 @@
 #pragma once
 #include "mtrain/nn/adapter.h"
 #include "mtrain/nn/block_plan.h"
+#include "mtrain/nn/coded_parameter.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
@@ -17,6 +18,8 @@ BlockPlan block_plan(const Settings& settings, const ParallelContext* parallel);
 ReduceOptions reduce_options(const Settings& settings);
 /// Which weights get adapters, and what else is trained: peft.*. Nothing if everything is trained.
 std::optional<AdapterPlan> adapter_plan(const Settings& settings);
+/// How frozen weights are stored: peft.base. Nothing: in the compute dtype.
+std::optional<CodedFormat> frozen_format(const Settings& settings);
 /// Which products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
 
