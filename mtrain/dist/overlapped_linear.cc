@@ -155,6 +155,11 @@ void check(const Tensor& x, const Tensor& w) {
 
 }  // namespace
 
+Tensor linear(const Tensor& x, const LinearWeights& layer, const Tensor& residual) {
+  return layer.coded ? linear(x, *layer.coded, layer.w, layer.b, residual)
+                     : linear(x, layer.w, layer.b, residual, layer.quantized);
+}
+
 bool rows_may_be_split(int64_t rows, int64_t outputs, int64_t terms) {
   constexpr int64_t kFewRows = 32, kSmallest = 1 << 16;
   return rows >= kFewRows && rows * outputs * terms >= kSmallest;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "mtrain/autograd/coded_weight.h"
 #include "mtrain/autograd/quantized_products.h"
 #include "mtrain/autograd/tape.h"
 #include "mtrain/dist/mesh.h"
@@ -15,11 +16,17 @@
 namespace mtrain {
 
 /// A column-parallel layer: w [N,D], and b [N] or undefined. `quantized`: its products in a
-/// low-precision type; null: none; not owned.
+/// low-precision type; null: none; not owned. `coded`: the weight whose codes w is; null: w has
+/// values; not owned.
 struct LinearWeights {
   Tensor w, b;
   const QuantizedProducts* quantized = nullptr;
+  const CodedWeight* coded = nullptr;
 };
+
+/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + residual[T,N].
+MT_API Tensor linear(const Tensor& x_TD, const LinearWeights& layer,
+                     const Tensor& residual_TN = {});
 
 /// Whether a product may be split into products of `rows` rows each without changing bits. From
 /// this size on, backends sum over K in one order for any number of rows; smaller products may use

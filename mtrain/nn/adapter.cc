@@ -250,8 +250,17 @@ Tensor Adapter::scaled(const Tensor& sum) const {
   return scale_columns(sum, magnitudes_->use(), norms_->gain(a_->use().detach(), all_of_b()));
 }
 
+namespace {
+
+LinearWeights without_bias(LinearWeights layer) {
+  layer.b = {};
+  return layer;
+}
+
+}  // namespace
+
 Tensor Adapter::partial(const Tensor& x, const LinearWeights& layer) const {
-  const Tensor y = linear(x, layer.w, {}, {}, layer.quantized);
+  const Tensor y = linear(x, without_bias(layer));
   return add_to(y, kept(x));
 }
 
@@ -262,9 +271,9 @@ Tensor Adapter::finish(const Tensor& sum, const Tensor& bias, const Tensor& resi
 Tensor Adapter::product(const Tensor& x, const LinearWeights& layer, const Tensor& residual) const {
   if (has_norms() && (dropout_ == 0 || !x.context().training))
     return finish(partial(x, layer), layer.b, residual);
-  const Tensor y = linear(x, layer.w, layer.b, residual, layer.quantized), some = kept(x);
+  const Tensor y = linear(x, layer, residual), some = kept(x);
   if (!has_norms()) return add_to(y, some);
-  const Tensor of_some = linear(some, layer.w, {}, {}, layer.quantized);
+  const Tensor of_some = linear(some, without_bias(layer));
   return add(scaled(add_to(of_some, some)), add_scaled(y, of_some, -1));
 }
 

@@ -10,10 +10,7 @@ namespace mtrain {
 namespace {
 Parameter& add_weight(const Scope& scope, const Dim& out, const Dim& in,
                       const LinearOptions& options) {
-  Parameter& weight =
-      scope.param("weight", {out, in}, Init::normal(options.init_std), true, ParamRole::matrix);
-  if (!options.matrices.empty()) weight.matrices = options.matrices;
-  return weight;
+  return scope.linear_weight(out, in, Init::normal(options.init_std), options.matrices);
 }
 }  // namespace
 
@@ -25,19 +22,18 @@ Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
       adapter_(Adapter::of(scope, weight, out, in)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  const LinearWeights layer{weight.use(), bias ? bias->use() : Tensor(), quantized_};
-  return adapter_ ? adapter_->product(x, layer, residual)
-                  : linear(x, layer.w, layer.b, residual, quantized_);
+  const LinearWeights layer{weight.use(), bias ? bias->use() : Tensor(), quantized_,
+                            weight.coded.get()};
+  return adapter_ ? adapter_->product(x, layer, residual) : linear(x, layer, residual);
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.sharded()) return (*this)(x, residual);
   auto its_bias = [&] { return bias ? bias->use() : Tensor(); };
-  if (adapter_) {
-    const Tensor sum = region.leave(adapter_->partial(x, {weight.use(), {}, quantized_}));
-    return adapter_->finish(sum, its_bias(), residual);
-  }
-  Tensor sum = region.leave(x, weight.use(), quantized_);
+  const LinearWeights layer{weight.use(), {}, quantized_, weight.coded.get()};
+  if (adapter_)
+    return adapter_->finish(region.leave(adapter_->partial(x, layer)), its_bias(), residual);
+  Tensor sum = layer.coded ? region.leave(linear(x, layer)) : region.leave(x, layer.w, quantized_);
   return add_bias(sum, its_bias(), residual);
 }
 

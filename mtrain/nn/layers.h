@@ -30,7 +30,7 @@ class MT_API Linear {
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   /// For Region::project.
   operator Projection() const {  // NOLINT(google-explicit-constructor)
-    return {{weight.use(), bias ? bias->use() : Tensor(), quantized_},
+    return {{weight.use(), bias ? bias->use() : Tensor(), quantized_, weight.coded.get()},
             adapter_ ? &*adapter_ : nullptr};
   }
   Parameter& weight;

@@ -194,6 +194,12 @@ void allocate(Parameter& p, const BuildSettings& settings) {
   ExecutionContext& ctx = settings.ctx;
   MemoryScope use(ctx.memory(), MemoryUse::parameters);
   const bool initialise = settings.initialise && (!settings.imported || p.adapter);
+  if (p.coded) {
+    if (!initialise) return;
+    std::vector<float> values(static_cast<size_t>(p.global.numel()));
+    fill(p.init, ctx.seed(), p.name, values, 0);
+    return set_values(p, values);
+  }
   if (!p.trained) {
     p.value = ctx.empty(p.local, p.dtype);
     if (p.dtype == DType::f32) p.master = p.value;
@@ -215,8 +221,8 @@ void allocate(Parameter& p, const BuildSettings& settings) {
 
 }  // namespace
 
-Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init, bool decay,
-                        std::optional<ParamRole> role) const {
+Parameter Scope::describe(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                          std::optional<ParamRole> role) const {
   Parameter p;
   p.name = (*this / name).path();
   p.dims = dims;
@@ -240,6 +246,22 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
   place(p, parallel());
   p.trained = !settings_->adapters || settings_->adapters->trains(p.name);
   p.adapter = settings_->adapters && AdapterPlan::is_adapter(p.name);
+  return p;
+}
+
+Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                        std::optional<ParamRole> role) const {
+  Parameter p = describe(name, dims, init, decay, role);
+  if (!settings_->defer_memory || !p.trained) allocate(p, *settings_);
+  return settings_->parameters.add(std::move(p));
+}
+
+Parameter& Scope::linear_weight(const Dim& out, const Dim& in, const Init& init,
+                                const std::vector<LogicalMatrix>& matrices) const {
+  Parameter p = describe("weight", {out, in}, init, true, ParamRole::matrix);
+  if (!matrices.empty()) p.matrices = matrices;
+  if (!p.trained && settings_->frozen && in_block())
+    store_as_codes(p, settings_->ctx, *settings_->frozen);
   if (!settings_->defer_memory || !p.trained) allocate(p, *settings_);
   return settings_->parameters.add(std::move(p));
 }

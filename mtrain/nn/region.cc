@@ -27,15 +27,14 @@ GatheredProducts Region::gather(const Tensor& x, std::span<const Projection> lay
   for (const auto& [layer, adapter] : layers) {  // either product, forward and backward;
                                                  // low-precision types need all rows for their
                                                  // scales
-    large = large && !layer.quantized && !adapter &&
+    large = large && !layer.quantized && !layer.coded && !adapter &&
             rows_may_be_split(x.size(0), layer.w.size(0), layer.w.size(1));
     weights.push_back(layer);
   }
   if (large) return gathered_linear(x, *parallel_->tp, weights);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
   for (const auto& [layer, adapter] : layers) {
-    out.y.push_back(adapter ? adapter->product(out.whole_TD, layer)
-                            : linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized));
+    out.y.push_back(adapter ? adapter->product(out.whole_TD, layer) : linear(out.whole_TD, layer));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mtrain/nn/block_plan.h"
+#include "mtrain/nn/coded_parameter.h"
 #include "mtrain/nn/init.h"
 #include "mtrain/nn/parameter.h"
 
@@ -27,6 +28,8 @@ struct BuildSettings {
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
   PrecisionPlan* precision = nullptr;         // null: products are in `dtype`
   AdapterPlan* adapters = nullptr;            // null: all parameters are trained, without adapters
+  std::optional<CodedFormat> frozen = {};     // how frozen weights of blocks' linear layers are
+                                              // stored; absent: in `dtype`
 };
 
 class MT_API Scope {
@@ -49,6 +52,11 @@ class MT_API Scope {
   /// plain_matrices(); a layer with fused matrices replaces them.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay,
                    std::optional<ParamRole> role = {}) const;
+
+  /// The parameter "weight" [out,in] of a linear layer, which holds these matrices (none: it is
+  /// one). Within blocks, it is stored as codes if it is frozen and the settings say so.
+  Parameter& linear_weight(const Dim& out, const Dim& in, const Init& init,
+                           const std::vector<LogicalMatrix>& matrices) const;
 
   /// Adds a buffer without gradient (state_buffer.h), filled with `value`. Every rank of a stage
   /// adds the same buffers.
@@ -73,6 +81,8 @@ class MT_API Scope {
   const QuantizedProducts* quantized_products(Parameter& weight, bool head = false) const;
 
  private:
+  Parameter describe(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                     std::optional<ParamRole> role) const;
   BuildSettings* settings_;
   std::string path_;
   int64_t index_;

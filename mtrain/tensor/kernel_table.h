@@ -16,6 +16,7 @@
 #include "mtrain/kernel/attention_dropout.h"
 #include "mtrain/kernel/quant_layout.h"
 #include "mtrain/kernel/unary.h"
+#include "mtrain/kernel/weight_codes.h"
 #include "mtrain/tensor/activation_kernels.h"
 #include "mtrain/tensor/product_kernels.h"
 #include "mtrain/tensor/projection_kernels.h"
@@ -387,6 +388,21 @@ struct HadamardArgs {
   DType dtype;
 };
 
+/// w[rows, cols] = the values of a weight that is stored as codes (kernel/weight_codes.h). Scales
+/// are floats; or, of nf4, codes: block b of row r has the code scale_codes[r, b] in group
+/// (first_block[r] + b) / kScaleGroup.
+struct DecodeWeightArgs {
+  const uint8_t* codes;        // [rows, code_bytes(format, cols)]
+  const float* scales;         // [rows], or [rows, cols / kNf4Block] of nf4; null: they are codes
+  const uint8_t* scale_codes;  // [rows, cols / kNf4Block]
+  const float* groups;         // [groups, 2]: factor and offset
+  const int32_t* first_block;  // [rows]
+  void* w;
+  int64_t rows, cols;  // nf4: cols is a multiple of kNf4Block
+  WeightFormat format;
+  DType dtype;
+};
+
 /// *out = sum of squares, in double, in a fixed order.
 struct SquaredNormArgs {
   const float* x;
@@ -454,6 +470,7 @@ struct AdamWArgs {
   X(amax, AmaxArgs)                                     \
   X(quantize, QuantizeArgs)                             \
   X(hadamard, HadamardArgs)                             \
+  X(decode_weight, DecodeWeightArgs)                    \
   X(double_gemm, DoubleGemmArgs)                        \
   X(squared_norm, SquaredNormArgs)                      \
   X(adamw, AdamWArgs)

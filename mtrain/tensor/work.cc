@@ -173,6 +173,11 @@ CountedWork count(const QuantizeArgs& a) {
   return out;
 }
 CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
+CountedWork count(const DecodeWeightArgs& a) {
+  CountedWork out = rows(a.rows, a.cols, 1, 1, a.dtype);
+  out.work.bytes += static_cast<double>(a.rows * code_bytes(a.format, a.cols));
+  return out;
+}
 CountedWork count(const DoubleGemmArgs& a) {
   const double c = bytes(product(a.m, a.n), a.c_dtype) * (a.accumulate ? 2 : 1);
   return {{2 * product(a.m, a.n, a.k),

@@ -154,6 +154,9 @@ std::string take_magnitude(const PeftModule& m, const AdaptedTensor& tensor,
 /// the norms of `magnitude`, unless that is empty.
 void add_rows(Parameter& p, size_t index, const HfPlacement& place, const std::vector<float>& delta,
               const std::vector<float>& magnitude) {
+  MT_USER_CHECK(!p.coded, ErrorClass::config,
+                cat("adapters cannot be added to ", p.name, ", which is stored as codes"),
+                "merge the run first (mtrain merge RUN --into DIR), and add them to the result");
   ExecutionContext& ctx = p.value.context();
   const Tensor wide = ctx.empty(p.local, DType::f32);
   ctx.copy(wide, p.master.defined() ? p.master : p.value);

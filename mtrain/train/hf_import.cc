@@ -10,6 +10,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/nn/coded_parameter.h"
 
 namespace mtrain {
 namespace {
@@ -297,6 +298,7 @@ class Importer {
     }
     values_.assign(count, 0);
     fill_values(values_, sources);
+    if (p.coded) return set_values(p, values_);
     if (here) return put(p, values_);
     const std::vector<float> made = is_upcycled(p.name)
                                         ? upcycled(*options_.upcycling, p.name, p.global, values_)

@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/train/coded_values.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
 
@@ -28,8 +29,8 @@ void set_norms(const PeftModule& m, std::span<float> values) {
 class MergedTensors final : public HfTensorSource {
  public:
   MergedTensors(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                uint64_t shard_bytes, const HfFamily* family)
-      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes, family)) {
+                uint64_t shard_bytes, const HfFamily* family, const CodedValues* coded)
+      : source_(base), plain_(hf_folder_tensors(base, dtype, shard_bytes, family)), coded_(coded) {
     std::vector<std::string> faults;
     for (const PeftModule& m : adapter.modules) {
       const size_t i = place_of(m.weight);
@@ -56,6 +57,10 @@ class MergedTensors final : public HfTensorSource {
       for (const std::string& copy : whole.copies)
         if (const size_t other = place_of(copy); other < specs().size()) whole_[other] = &whole;
     }
+    const auto has_codes = [&](const TensorInfo* t) { return coded && coded->has(t->name); };
+    const auto tensors = source_.tensors();
+    if (coded && static_cast<size_t>(std::ranges::count_if(tensors, has_codes)) != coded->size())
+      faults.push_back("the names of its tensors are not those of the family");
     MT_USER_CHECK(
         faults.empty(), ErrorClass::checkpoint,
         cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),
@@ -66,12 +71,14 @@ class MergedTensors final : public HfTensorSource {
   void read(size_t i, const HfSink& out) override {
     const auto found = adapted_.find(i);
     const auto replaced = whole_.find(i);
-    if (found == adapted_.end() && replaced == whole_.end()) return plain_->read(i, out);
+    const PeftModule* module = found == adapted_.end() ? nullptr : found->second;
     const TensorInfo& t = *source_.tensors()[i];
+    const bool coded = coded_ && coded_->has(t.name);
+    if (!module && !coded && replaced == whole_.end()) return plain_->read(i, out);
     std::vector<float> values =
         replaced == whole_.end() ? source_.floats(t, 0, t.shape.numel()) : replaced->second->values;
-    if (found == adapted_.end()) return out(as_file_type(values, 0, specs()[i], bytes_));
-    const PeftModule* module = found->second;
+    if (coded) coded_->replace(t.name, values);
+    if (!module) return out(as_file_type(values, 0, specs()[i], bytes_));
     if (module->transposed) {
       std::vector<float> delta(values.size(), 0);
       add_product(*module, delta);
@@ -99,6 +106,7 @@ class MergedTensors final : public HfTensorSource {
 
   const HfWeights source_;
   const std::unique_ptr<HfTensorSource> plain_;
+  const CodedValues* coded_;  // null: the folder's values
   std::map<size_t, const PeftModule*> adapted_;
   std::map<size_t, const PeftWhole*> whole_;
   std::vector<std::byte> bytes_;
@@ -137,8 +145,9 @@ void add_product(const PeftModule& m, std::span<float> values) {
 }
 
 HfExported write_merged(const HfDir& base, const PeftAdapter& adapter, std::optional<DType> dtype,
-                        uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out) {
-  MergedTensors tensors(base, adapter, dtype, shard_bytes, family);
+                        uint64_t shard_bytes, const HfFamily* family, HfFolderWriter& out,
+                        const CodedValues* coded) {
+  MergedTensors tensors(base, adapter, dtype, shard_bytes, family, coded);
   return write_hf_weights(tensors, shard_bytes, out);
 }
 

@@ -52,6 +52,15 @@ std::function<double(const Parameter&)> lr_factor(const Settings& s) {
   };
 }
 
+std::optional<CodedFormat> frozen_format(const Settings& s) {
+  const PeftSection& peft = s.peft;
+  if (!peft.frozen() || peft.base == "same") return std::nullopt;
+  CodedFormat out{.double_quant = peft.double_quant};
+  for (WeightFormat f : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::fp8})
+    if (peft.base == name(f)) out.format = f;
+  return out;
+}
+
 namespace {
 
 QuantRule quant_rule(const MixedPrecisionSection& p) {

@@ -5,6 +5,7 @@
 
 #include "mtrain/nn/adapter.h"
 #include "mtrain/nn/block_plan.h"
+#include "mtrain/nn/coded_parameter.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
@@ -22,6 +23,8 @@ std::optional<AdapterPlan> adapter_plan(const Settings& settings);
 /// The learning rate of a parameter, divided by that of the run: peft.lr_ratio for b of adapters
 /// and for vectors, as in peft. Empty: 1 for all.
 std::function<double(const Parameter&)> lr_factor(const Settings& settings);
+/// How frozen weights are stored: peft.base. Nothing: in the compute dtype.
+std::optional<CodedFormat> frozen_format(const Settings& settings);
 /// Which products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
 

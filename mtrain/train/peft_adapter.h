@@ -15,6 +15,7 @@
 
 namespace mtrain {
 
+class CodedValues;
 class Session;
 
 /// The adapter of one weight [out,in]: scale · b · a is added to it; with a magnitude, row n of the
@@ -105,9 +106,11 @@ MT_API bool is_peft_folder(const fs::path& folder);
 /// Writes the weights of `base` with the adapters added to them: w + scale · b · a is computed in
 /// float, its rows get the norms of the magnitudes, and it is rounded once. Other tensors keep
 /// their bytes. `dtype`: absent: each tensor's own. `family`: its buffers stay fp32; null: unknown.
+/// `coded`: values that replace those of the folder; null: none do.
 /// Error(checkpoint) that names adapters without a weight or for one of another shape.
 MT_API HfExported write_merged(const HfDir& base, const PeftAdapter& adapter,
                                std::optional<DType> dtype, uint64_t shard_bytes,
-                               const HfFamily* family, HfFolderWriter& out);
+                               const HfFamily* family, HfFolderWriter& out,
+                               const CodedValues* coded = nullptr);
 
 }  // namespace mtrain

@@ -95,7 +95,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .parallel = options.parallel,
       .blocks = &blocks,
       .precision = &precision,
-      .adapters = adapters ? &*adapters : nullptr});
+      .adapters = adapters ? &*adapters : nullptr,
+      .frozen = frozen_format(s)});
   build_stages(options);
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
   if (adapters && whole_model) require_adapters(recipe, *adapters);

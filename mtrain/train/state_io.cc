@@ -12,6 +12,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/failpoint.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
+#include "mtrain/nn/coded_parameter.h"
 
 namespace mtrain {
 namespace {
@@ -300,10 +301,35 @@ std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
   return missing;
 }
 
+namespace {
+
+/// A parameter that is stored as codes, of which every rank reads the whole.
+void load_codes(CheckpointReader& reader, Parameter& p) {
+  Parameter whole = p;
+  whole.shards.clear(), whole.local = p.global, whole.is_primary = true;
+  ExecutionContext& ctx = p.value.context();
+  std::vector<float> values(static_cast<size_t>(p.global.numel()));
+  {
+    const Tensor wide = ctx.empty(p.global, DType::f32);
+    Staging staging({part_of(whole, p.name, 0, wide, true)}, false);
+    staging.allocate();
+    reader.load(staging.slices());
+    staging.to_device();
+    ctx.download(wide, values.data());
+  }
+  set_values(p, values);
+}
+
+}  // namespace
+
 void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters) {
   CheckpointReader reader(store, step);
   for (auto& p : parameters.all()) {
     if (p.adapter) continue;
+    if (p.coded) {
+      load_codes(reader, p);
+      continue;
+    }
     ExecutionContext& ctx = p.value.context();
     const Tensor master = p.master.defined() ? p.master : ctx.empty(p.local, DType::f32);
     Staging staging({part_of(p, p.name, 0, master, true)}, false);

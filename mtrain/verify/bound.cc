@@ -63,7 +63,9 @@ std::function<void(ParamList&, int64_t)> perturb_weights(DType dtype, int64_t to
       double size = weight_perturbation(dtype, sizes, tokens);
       ExecutionContext& ctx = p.value.context();
       Tensor master = p.master;
-      if (!master.defined()) {  // frozen
+      if (p.coded) {  // only scales have values between those of codes
+        master = p.coded->scales.defined() ? p.coded->scales : p.coded->groups;
+      } else if (!master.defined()) {  // frozen
         master = ctx.empty(p.local, DType::f32);
         ctx.copy(master, p.value);
       }
@@ -75,7 +77,7 @@ std::function<void(ParamList&, int64_t)> perturb_weights(DType dtype, int64_t to
         values[i] =
             static_cast<float>(values[i] * (1 + size * static_cast<double>(random.normal(i))));
       ctx.upload(master, values.data());
-      if (p.value.dtype() != DType::f32) ctx.copy(p.value, master);
+      if (!p.coded && p.value.dtype() != DType::f32) ctx.copy(p.value, master);
     }
   };
 }

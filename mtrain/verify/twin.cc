@@ -173,6 +173,9 @@ void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   };
   bool small = chosen("fp8") || chosen("fp4");
   int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
+  const Node* base = tree.find("peft.base");
+  // Half of all heads are as wide as a block of codes on each rank.
+  if (base && base->as_text() == "nf4") dim = std::max(dim, 128 * ranks / heads);
   int64_t width = shrink_heads(sizes, heads, dim);
   shrink_rope(tree, shrink_latents(Shrinker(tree, "model.mla"), dim, width, small));
   sizes.set(Fact::layers, num_blocks(ranks));

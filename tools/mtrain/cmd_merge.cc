@@ -16,6 +16,7 @@
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
+#include "mtrain/train/coded_values.h"
 #include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/peft_adapter.h"
 
@@ -101,8 +102,12 @@ void merge(const Cli& cli, const MergeOptions& options) {
       parsed.is_object() && parsed.contains("model_type") && parsed.at("model_type").is_string()
           ? families.find(parsed.at("model_type").get<std::string>(), "")
           : nullptr;
+  std::optional<CodedValues> coded;  // training saw these values, not those of the folder
+  if (source.recipe && source.recipe->settings.peft.base != "same")
+    coded.emplace(*source.recipe, plugins);
   const HfExported done =
-      write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out);
+      write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out,
+                   coded ? &*coded : nullptr);
   const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
   out.text("config.json", dtype || quantized
                               ? hf_config_with_dtype(config, (base.path() / "config.json").string(),
@@ -153,7 +158,9 @@ void add_merge_command(CLI::App& app, Cli& cli) {
       ->capture_default_str()
       ->type_name("SIZE");
   command->footer(
-      "w + scale * b * a is computed in float and rounded once. The folder is written atomically: "
+      "w + scale * b * a is computed in float and rounded once. Of a run of peft.base, w has the\n"
+      "values of its codes; to merge into those of the folder, export the adapters first. The "
+      "folder is written atomically: "
       "complete, or not at all.\n"
       "Examples:\n"
       "  mtrain merge runs/lora --into models/tuned\n"

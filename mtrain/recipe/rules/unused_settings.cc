@@ -205,6 +205,10 @@ constexpr Rule kRules[] = {
         {"", "peft.type='lora'"}),
     row("peft-train-unused", "peft.train", "peft.type != 'none'",
         {"all parameters are trained", "peft.type='lora'"}),
+    row("peft-base-unused", "peft.base", "peft.type != 'none'",
+        {"all parameters are trained", "peft.type='lora'"}),
+    row("peft-double-quant-unused", "peft.double_quant", "peft.base == 'nf4'",
+        {"only nf4 has scales as codes", "peft.base='nf4'"}),
     // running
     row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
     row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",

@@ -259,6 +259,15 @@ void PeftSection::bind(Fields& f) {
     "of the rows of the adapted weights (arXiv:2402.09353)")
       .one_of({"none", "lora", "dora"})
       .resume(impossible);
+  f("base", base,
+    "how the frozen weights of blocks' linear layers are stored; same: in the compute dtype; nf4: "
+    "4 bits, with a scale for each 64 elements (QLoRA: arXiv:2305.14314); int8, fp8: 8 bits, with "
+    "a scale for each row")
+      .one_of({"same", "nf4", "int8", "fp8"})
+      .resume(impossible);
+  f("double_quant", double_quant,
+    "nf4: store the scales as 8-bit codes, with a factor for each 256 of them")
+      .resume(impossible);
   f("init_from", init_from,
     "a folder with adapters as PyPI's peft writes it (adapter_config.json), from which they start; "
     "empty: b starts from zeros")

@@ -68,10 +68,10 @@ struct MixedPrecisionSection {
 };
 
 struct PeftSection {
-  std::string type = "none", init_from;
+  std::string type = "none", base = "same", init_from;
   int64_t rank = 32;
   double alpha = 32, dropout = 0, lr_ratio = 1;
-  bool rslora = false;
+  bool rslora = false, double_quant = true;
   std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train;
   /// Weights of the model are frozen.
   bool frozen() const { return type != "none"; }
