@@ -325,9 +325,7 @@ TEST_CASE("the recipe quickstart_dpo learns to prefer small letters to capitals"
     const std::string answer = joined(first + 4, first + 10);
     std::string capitals = answer;
     for (char& c : capitals) c = static_cast<char>(std::toupper(c));
-    lines += json{{"prompt", joined(first, first + 4)},
-                  {"chosen", answer},
-                  {"rejected", capitals}}
+    lines += json{{"prompt", joined(first, first + 4)}, {"chosen", answer}, {"rejected", capitals}}
                  .dump() +
              "\n";
   }
