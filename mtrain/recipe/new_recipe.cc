@@ -55,6 +55,9 @@ std::string objective_of(const Schema& component) {
   return component.objective.empty() ? std::string(Dataset::kNextToken) : component.objective;
 }
 
+/// Whether an objective over answers learns from the dataset, in place of the model's.
+bool is_for_answers(const Schema& dataset) { return dataset.objective == Dataset::kPreferences; }
+
 /// The built datasets with samples for the model's objective, as the rule same-objective wants
 /// them: gpt first, and those for any objective last.
 std::vector<std::string> datasets_for(const Schema& model, const SchemaCatalog& catalog) {
@@ -84,6 +87,7 @@ std::string dataset_of(const SchemaCatalog& catalog, const std::string& model,
     return fitting.front();
   }
   const Schema& dataset = component_of(catalog, "dataset", wanted);
+  if (is_for_answers(dataset) && objective_of(learner) == Dataset::kNextToken) return wanted;
   MT_USER_CHECK(std::ranges::find(fitting, wanted) != fitting.end(), ErrorClass::config,
                 cat(wanted, " has samples for the objective '", objective_of(dataset), "', but ",
                     model, " learns the objective '", objective_of(learner), "'"),
@@ -129,6 +133,10 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
         recipe.set("dataset.path", first_value(spec));
         docs["dataset.path"] = spec.doc;
       }
+  }
+  if (is_for_answers(*catalog.component("dataset", fed))) {
+    recipe.set("objective.type", Node::string("dpo"));
+    docs["objective.type"] = "what training minimizes over answers";
   }
   // Masking needs special tokens, which the default tokenizer does not have.
   const std::vector<std::string> tokenizers = built_components(catalog, "tokenizer");

@@ -135,8 +135,10 @@ TEST_CASE(
     CHECK_MESSAGE(has(out.err, help), out.err);
     CHECK_FALSE(fs::exists(scratch / "r.yaml"));
   }
-  for (const char* words : {"a.yaml --model bert", "b.yaml --model bert --dataset mock"})
+  for (const char* words : {"a.yaml --model bert", "b.yaml --model bert --dataset mock",
+                            "c.yaml --model llama --dataset preference"})
     CHECK(cli_in(scratch.path(), std::string("recipes new ") + words).status == 0);
+  CHECK(has(slurp(scratch / "c.yaml"), "type: dpo"));
 }
 
 TEST_CASE(
