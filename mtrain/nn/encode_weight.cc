@@ -90,7 +90,7 @@ float row_scale(WeightFormat format, float largest) {
 
 void encode_row(WeightFormat format, std::span<const float> x, float largest, uint8_t* codes) {
   if (format == WeightFormat::int8) {
-    const float factor = largest > 0 ? 127.0f / largest : 0;
+    const float inverse = 1.0f / largest, factor = largest > 0 ? inverse * 127.0f : 0;
     constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     for (size_t i = 0; i < x.size(); ++i) {
       const float scaled = x[i] * factor, rounded = (scaled + kRounding) - kRounding;

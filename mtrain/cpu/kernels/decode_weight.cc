@@ -58,6 +58,34 @@ MT_HD void nf4_block(const Nf4Table&, const uint8_t* codes, float scale, T* w) {
 
 #endif
 
+typedef uint8_t ByteVec __attribute__((vector_size(kLanes)));
+typedef int8_t SignedByteVec __attribute__((vector_size(kLanes)));
+
+/// fp8_value() and int8_value() of kLanes codes.
+MT_HD Vec fp8_values(ByteVec codes, float scale) {
+  const UintVec code = __builtin_convertvector(codes, UintVec), m = code & 0x7F;
+  const Vec tiny = __builtin_convertvector(bits_as<IntVec>(m), Vec) * 0x1p-9f;
+  UintVec bits = m >= 8 ? (m + (120u << 3)) << 20 : bits_as<UintVec>(tiny);
+  bits = m == 0x7F ? UintVec{} + 0x7FC00000u : bits;
+  return bits_as<Vec>(bits | (code & 0x80) << 24) * scale;
+}
+MT_HD Vec int8_values(ByteVec codes, float scale) {
+  return __builtin_convertvector(bits_as<SignedByteVec>(codes), Vec) * scale *
+         7.874015718698502e-3f;
+}
+
+/// `vector` and `one` decode kLanes codes, and one.
+template <class T, class Many, class One>
+MT_HD void decode_bytes(const uint8_t* codes, int64_t cols, T* w, Many&& vector, One&& one) {
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) {
+    ByteVec some;
+    std::memcpy(&some, codes + i, sizeof some);
+    store_as(w + i, vector(some));
+  }
+  for (; i < cols; ++i) w[i] = T(one(codes[i]));
+}
+
 float block_scale(const DecodeWeightArgs& a, int64_t row, int64_t block) {
   const int64_t at = row * (a.cols / kNf4Block) + block;
   if (a.scales) return a.scales[at];
@@ -79,11 +107,15 @@ void decode_row(const DecodeWeightArgs& a, int64_t row) {
     }
     case WeightFormat::int8: {
       const float scale = a.scales[row];
-      return SerialTeam{}.each(cols, [=](int64_t i) { w[i] = T(int8_value(codes[i], scale)); });
+      return decode_bytes(
+          codes, cols, w, [=](ByteVec c) { return int8_values(c, scale); },
+          [=](uint8_t c) { return int8_value(c, scale); });
     }
     case WeightFormat::fp8: {
       const float scale = a.scales[row];
-      return SerialTeam{}.each(cols, [=](int64_t i) { w[i] = T(fp8_value(codes[i], scale)); });
+      return decode_bytes(
+          codes, cols, w, [=](ByteVec c) { return fp8_values(c, scale); },
+          [=](uint8_t c) { return fp8_value(c, scale); });
     }
   }
 }

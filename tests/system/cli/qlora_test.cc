@@ -117,7 +117,7 @@ TEST_CASE("adapters of quantized weights learn the same in every layout") {
     if (!fs::exists(scratch / "r.yaml")) write_case(scratch, "nf4");
     CAPTURE(base);
     const std::string set = "peft.init_from=start peft.base=" + base + " ",
-                      of = base.substr(0, 4) + (has(base, "double") ? "d" : "");
+                      of = base.substr(0, base.find(' ')) + (has(base, "double") ? "d" : "");
     done(scratch, "r.yaml -q run.dir=one" + of + " " + set);
     const std::vector<double> want = column(scratch / ("one" + of), "loss");
     done(scratch, "-q export one" + of + " one-out" + of);
@@ -127,7 +127,7 @@ TEST_CASE("adapters of quantized weights learn the same in every layout") {
       if (base != "nf4" && layout != "dist.tp=2") continue;
       CAPTURE(layout);
       const std::string run = cat("r", of, number++);
-      done(scratch, "r.yaml -q --nproc 2 run.dir=" + run + " " + set + layout);
+      done(scratch, "r.yaml -q dist.nproc=2 run.dir=" + run + " " + set + layout);
       const std::vector<double> got = column(scratch / run, "loss");
       REQUIRE(got.size() == want.size());
       for (size_t i = 0; i < got.size(); ++i)
@@ -144,7 +144,7 @@ TEST_CASE("adapters of quantized weights learn the same in every layout") {
   for (const char* zero : {"0", "1", "3"}) {
     CAPTURE(zero);
     done(scratch,
-         "r.yaml -q --nproc 2 run.dir=z" + std::string(zero) + " dist.zero=" + zero + " " + set);
+         "r.yaml -q dist.nproc=2 run.dir=z" + std::string(zero) + " dist.zero=" + zero + " " + set);
     const std::vector<double> got = column(scratch / ("z" + std::string(zero)), "loss");
     REQUIRE(got.size() == six.size());
     for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(six[i]).epsilon(3e-6));
@@ -245,7 +245,7 @@ TEST_CASE("settings of quantized weights that cannot work are refused by name") 
     CHECK_MESSAGE(has(outcome.err + outcome.out, part), details);
   };
   refuses("check r.yaml mixed_precision.fp8=hybrid mixed_precision.dtype=bf16", "a second time");
-  refuses("r.yaml -q run.dir=a --nproc 4 dist.tp=4", "whole blocks of 64");
+  refuses("r.yaml -q run.dir=a dist.nproc=4 dist.tp=4", "whole blocks of 64");
   refuses("check r.yaml load_in_4bit=true", "peft.base");
   refuses("check r.yaml peft.type=qlora", "none, lora");
 }
