@@ -69,6 +69,10 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
     PeftWhole whole = base.read(t.name);
     MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
     whole.copies = t.copies;
+    const Node* tied = recipe.config.root().find("model.tie_embeddings");
+    if (whole.copies.empty() && tied && tied->as_text() == "true" &&
+        std::ranges::find(t.parameters, "embed.weight") != t.parameters.end())
+      whole.copies = {"lm_head.weight"};  // of a family whose files never have it
     for (size_t p = 0; p < t.parameters.size(); ++p) {
       if (!t.trained[p]) continue;
       const std::vector<float> values = stored_values(reader, t.parameters[p], t.shapes[p]);

@@ -58,6 +58,10 @@ std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
                     adapted ? "has an adapter, too" : "is not the weight or the bias of a module",
                     ": a folder of adapters cannot have it"),
                 "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
+  MT_USER_CHECK(whole.copies.empty(), ErrorClass::config,
+                cat("peft.train: the run trains ", whole.tensor,
+                    ", which is also the output head, and peft unties the two"),
+                "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
   return cat(kRoot, module, adapted ? ".base_layer." : ".", last);
 }
 
@@ -65,11 +69,11 @@ std::string config_text(const PeftAdapter& adapter) {
   std::set<std::string> targets;
   for (const PeftModule& m : adapter.modules) targets.insert(m.module());
   std::set<std::string> saved;
-  bool biases = false, tied = false;
+  bool biases = false;
   for (const PeftWhole& w : adapter.whole) {
     const bool adapted = is_adapted(adapter, module_of(w.tensor));
     if (!adapted) saved.insert(module_of(w.tensor));
-    biases = biases || adapted, tied = tied || !w.copies.empty();
+    biases = biases || adapted;
   }
   const bool transposed =
       std::ranges::any_of(adapter.modules, [](const PeftModule& m) { return m.transposed; });
@@ -92,7 +96,6 @@ std::string config_text(const PeftAdapter& adapter) {
                        {"init_lora_weights", true},
                        {"inference_mode", true},
                        {"modules_to_save", saved.empty() ? Json() : Json(saved)},
-                       {"ensure_weight_tying", tied},
                        {"target_modules", targets},
                        {"rank_pattern", ranks},
                        {"alpha_pattern", alphas}};
