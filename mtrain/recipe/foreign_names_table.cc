@@ -1,4 +1,8 @@
-// The names, by area. The rows stay on one line each.
+// The names, by area; foreign_names_tuning.cc has those of fine-tuning. The rows stay on one line
+// each.
+#include <iterator>
+#include <vector>
+
 #include "mtrain/recipe/foreign_names.h"
 
 namespace mtrain {
@@ -363,53 +367,6 @@ constexpr ForeignName kNames[] = {
     {"moe_router_padding_for_quantization", "Megatron-LM", "", "an expert may have any number of rows with mixed_precision.fp8"},
     {"moe_router_force_load_balancing", "Megatron-LM", "", "`mtrain bench` measures with initial weights, whose routers are about balanced"},
     {"router_aux_loss_coef", "transformers", "model.moe.router.aux_loss_coeff", ""},
-    // adapters and quantized weights
-    {"adapter", "axolotl", "peft.type", "lora; for qlora also peft.base=nf4, or the group peft=qlora"},
-    {"use_peft", "TRL", "peft.type", "lora"},
-    {"finetuning_type", "LLaMA-Factory", "peft.type", "full is none"},
-    {"use_dora", "PEFT", "peft.type", "true is dora"},
-    {"peft_use_dora", "axolotl", "peft.type", "true is dora"},
-    {"bias", "PEFT", "peft.train", "none is []; all is ['*.bias']; lora_only is a list of patterns such as ['*attn.qkv.bias']"},
-    {"layers_to_transform", "PEFT", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
-    {"peft_layers_to_transform", "axolotl", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
-    {"layers_pattern", "PEFT", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
-    {"lora_modules_to_save", "axolotl", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
-    {"additional_target", "LLaMA-Factory", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
-    {"lora_target", "LLaMA-Factory", "peft.targets", "all is [attn.*, mlp.*]; other names as a list"},
-    {"init_lora_weights", "PEFT", "", "b starts from zeros and a as peft's default does (Kaiming, uniform); pissa, olora and loftq are not implemented"},
-    {"lora_model_dir", "axolotl", "peft.init_from", "a folder with adapter_config.json"},
-    {"lora_r", "axolotl, TRL", "peft.rank", ""},
-    {"lora_rank", "torchtune, LLaMA-Factory", "peft.rank", ""},
-    {"lora_alpha", "axolotl, torchtune, PEFT", "peft.alpha", ""},
-    {"lora_dropout", "axolotl, torchtune, PEFT", "peft.dropout", ""},
-    {"lora_target_modules", "axolotl, TRL", "peft.targets", "the same names as a list, e.g. [q_proj, v_proj]"},
-    {"lora_attn_modules", "torchtune", "peft.targets", "mtrain's names of the weights, e.g. [attn.qkv]"},
-    {"lora_target_linear", "axolotl", "peft.targets", "true is [attn.*, cross.*, mlp.*]"},
-    {"load_in_8bit", "transformers, axolotl", "peft.base", "true is int8"},
-    {"load_in_4bit", "transformers, axolotl", "peft.base", "true is nf4"},
-    {"bnb_4bit_quant_type", "transformers, TRL", "peft.base", "nf4; bitsandbytes' fp4 is not implemented"},
-    {"bnb_4bit_use_double_quant", "transformers", "peft.double_quant", ""},
-    {"bnb_4bit_compute_dtype", "transformers", "mixed_precision.dtype", ""},
-    {"quantize_base", "torchtune", "peft.base", "true is nf4"},
-    {"quantization_bit", "LLaMA-Factory", "peft.base", "4 is nf4, 8 is int8"},
-    {"double_quantization", "LLaMA-Factory", "peft.double_quant", ""},
-    {"rl", "axolotl", "objective.type", "dpo, simpo, orpo, cpo or kto, with dataset.type=preference; ipo is dpo with objective.loss=ipo"},
-    {"dpo_beta", "LLaMA-Factory, axolotl", "objective.beta", ""},
-    {"pref_beta", "LLaMA-Factory", "objective.beta", ""},
-    {"pref_loss", "LLaMA-Factory", "objective.loss", "with objective.type=dpo; orpo and simpo are values of objective.type"},
-    {"loss_type", "TRL", "objective.loss", ""},
-    {"dpo_loss_type", "axolotl", "objective.loss", ""},
-    {"dpo_label_smoothing", "LLaMA-Factory", "objective.label_smoothing", ""},
-    {"rl_beta", "axolotl", "objective.beta", ""},
-    {"orpo_alpha", "axolotl", "objective.beta", "with objective.type=orpo"},
-    {"cpo_alpha", "TRL, axolotl", "objective.sft_weight", ""},
-    {"rpo_alpha", "TRL, axolotl", "objective.sft_weight", ""},
-    {"simpo_gamma", "TRL, axolotl, LLaMA-Factory", "objective.gamma", "with objective.type=simpo"},
-    {"pref_ftx", "LLaMA-Factory", "objective.sft_weight", ""},
-    {"kto_desirable_weight", "axolotl", "objective.desirable_weight", ""},
-    {"kto_undesirable_weight", "axolotl", "objective.undesirable_weight", ""},
-    {"precompute_ref_log_probs", "TRL", "objective.reference", "true is precomputed"},
-    {"ref_model", "LLaMA-Factory", "", "the reference is the model before its first step; objective.reference says where its values come from"},
     // ranks and devices
     {"tensor_model_parallel_size", "Megatron-LM", "dist.tp", ""},
     {"tensor_parallel_degree", "torchtitan", "dist.tp", ""},
@@ -501,6 +458,14 @@ constexpr ForeignName kNames[] = {
 
 }  // namespace
 
-std::span<const ForeignName> foreign_names() { return kNames; }
+std::span<const ForeignName> foreign_names() {
+  static const std::vector<ForeignName> all = [] {
+    std::vector<ForeignName> names(std::begin(kNames), std::end(kNames));
+    const std::span<const ForeignName> tuning = fine_tuning_names();
+    names.insert(names.end(), tuning.begin(), tuning.end());
+    return names;
+  }();
+  return all;
+}
 
 }  // namespace mtrain
