@@ -28,7 +28,8 @@ constexpr int64_t code_bytes(WeightFormat f, int64_t cols) {
 struct Nf4Values {
   float of[16];
 };
-inline constexpr Nf4Values kNf4Values = {
+// The tables are not inline: a shared symbol would be a reference between instruction-set levels.
+constexpr Nf4Values kNf4Values = {
     {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
      -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
      0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
@@ -45,7 +46,7 @@ MT_HD float fp8_value(uint8_t code, float scale) { return decode_format<E4M3>(co
 struct ScaleCodeValues {
   float of[127];
 };
-inline constexpr ScaleCodeValues kScaleCodeValues = {
+constexpr ScaleCodeValues kScaleCodeValues = {
     {5.5000004e-7f, 3.2500002e-6f, 7.75e-6f,      2.1249998e-5f, 4.375e-5f,     6.625e-5f,
      8.875e-5f,     1.5625001e-4f, 2.6875004e-4f, 3.8125002e-4f, 4.9375003e-4f, 6.062501e-4f,
      7.1875006e-4f, 8.3125e-4f,    9.437501e-4f,  0.0012812499f, 0.00184375f,   0.00240625f,
