@@ -1,6 +1,7 @@
 #include "mtrain/nn/coded_parameter.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -148,6 +149,9 @@ void store_as_codes(Parameter& p, ExecutionContext& ctx, const CodedFormat& form
 
 void set_values(Parameter& p, std::span<const float> whole) {
   MT_CHECK(p.coded && static_cast<int64_t>(whole.size()) == p.global.numel(), p.name);
+  MT_USER_CHECK(std::ranges::all_of(whole, [](float x) { return std::isfinite(x); }),
+                ErrorClass::numeric, cat(p.name, " has NaN or infinity, which no code represents"),
+                "start from weights that are finite");
   if (p.coded->format == WeightFormat::nf4)
     encode_blocks(p, whole);
   else

@@ -19,7 +19,7 @@ constexpr ForeignName kNames[] = {
     {"layers_pattern", "PEFT", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
     {"lora_modules_to_save", "axolotl", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
     {"additional_target", "LLaMA-Factory", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
-    {"lora_target", "LLaMA-Factory", "peft.targets", "all is [attn.*, mlp.*]; other names as a list"},
+    {"lora_target", "LLaMA-Factory", "peft.targets", "all is [attn.*, cross.*, mlp.*]; other names as a list"},
     {"init_lora_weights", "PEFT", "", "b starts from zeros and a as peft's default does (Kaiming, uniform); pissa, olora and loftq are not implemented"},
     {"lora_model_dir", "axolotl", "peft.init_from", "a folder with adapter_config.json"},
     {"lora_r", "axolotl, TRL", "peft.rank", ""},

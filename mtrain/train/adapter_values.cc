@@ -239,13 +239,20 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
                   .dropout = peft.dropout,
                   .rslora = peft.rslora,
                   .dora = dora,
+                  .tied = true,
                   .base = hf_source_folder(recipe).string(),
                   .task = task_of(recipe, plugins)};
   std::optional<BaseNorms> norms;
   if (dora) norms.emplace(recipe);
+  auto norms_of = [&](const AdaptedTensor& tensor) -> std::vector<float> {
+    if (!dora) return {};
+    const auto own = find_named(out.whole, tensor.name, &PeftWhole::tensor);  // trained itself
+    return own == out.whole.end()
+               ? norms->of(tensor)
+               : row_norms(own->values, tensor.out, tensor.in, tensor.transposed);
+  };
   for (const AdaptedTensor& tensor : layout.tensors)
-    out.modules.push_back(
-        module_of(tensor, values, peft, dora ? norms->of(tensor) : std::vector<float>()));
+    out.modules.push_back(module_of(tensor, values, peft, norms_of(tensor)));
   return out;
 }
 
@@ -254,11 +261,13 @@ namespace {
 /// The values of the layers; Error(checkpoint) with everything in which the adapters differ from
 /// those of the recipe. `norms`: null: magnitudes are not read.
 std::map<std::string, LayerValues> fitted_values(const PeftAdapter& adapter,
-                                                 const std::string& folder, const PeftSection& peft,
+                                                 const std::string& folder, const Recipe& recipe,
                                                  const AdapterLayout& layout,
                                                  const BaseNorms* norms, bool warns) {
+  const PeftSection& peft = recipe.settings.peft;
   std::vector<std::string> faults = differing_modules(adapter, layout);
-  for (std::string& fault : whole_faults(adapter, layout)) faults.push_back(std::move(fault));
+  for (std::string& fault : whole_faults(adapter, layout, recipe))
+    faults.push_back(std::move(fault));
   if ((peft.type == "dora") != adapter.dora)
     faults.push_back(cat("they are adapters of ", adapter.dora ? "dora" : "lora",
                          ", and peft.type is ", peft.type));
@@ -304,7 +313,7 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   std::optional<BaseNorms> norms;
   if (peft.type == "dora") norms.emplace(recipe);
   for (const auto& [layer, its] :
-       fitted_values(adapter, folder, peft, layout, norms ? &*norms : nullptr, warns)) {
+       fitted_values(adapter, folder, recipe, layout, norms ? &*norms : nullptr, warns)) {
     if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put(*a, its.a);
     if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put(*b, its.b);
     if (Parameter* m = parameters.find(cat(layer, ".lora_magnitude"))) put(*m, its.magnitude);
@@ -320,14 +329,14 @@ void check_adapters(const Recipe& recipe, PluginHost& plugins) {
   const Session built(here, plugins, {.initialise = false, .planning = true});
   if (peft.init_from.empty()) return;
   const fs::path folder = recipe.resolve(peft.init_from);
-  fitted_values(read_peft_folder(folder), folder.string(), peft, adapter_layout(recipe, plugins),
+  fitted_values(read_peft_folder(folder), folder.string(), recipe, adapter_layout(recipe, plugins),
                 nullptr, false);
 }
 
 namespace {
 
 /// Writes the tensor among `left` that is this one, if any, to its parameters, and removes it.
-void take_whole(const HfTensor& tensor, const HeadLayout& heads,
+void take_whole(const HfTensor& tensor, const HeadLayout& heads, bool tied,
                 std::vector<const PeftWhole*>& left, Session& session,
                 std::vector<std::string>& faults) {
   const auto found = find_named(left, tensor.name,
@@ -335,6 +344,11 @@ void take_whole(const HfTensor& tensor, const HeadLayout& heads,
   if (found == left.end()) return;
   const PeftWhole& whole = **found;
   left.erase(found);
+  if (!tied && is_tied_table(session.recipe, tensor.parameters))
+    return faults.push_back(untied_fault(whole.tensor));
+  if (tensor.rule->vocabulary && whole.shape.rank() > 0 && whole.shape[0] < session.valid_vocab)
+    return faults.push_back(cat(whole.tensor, " is ", whole.shape, ", and this model has ",
+                                session.valid_vocab, " token ids"));
   std::vector<Shape> shapes;
   for (const std::string& name : tensor.parameters) {
     shapes.push_back(session.parameters.find(name)->global);
@@ -364,7 +378,7 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
   for (const PeftWhole& w : adapter.whole) whole.push_back(&w);
   std::vector<std::string> faults;
   for (const HfTensor& tensor : hf_tensors(family, model)) {
-    take_whole(tensor, model.heads(), whole, session, faults);
+    take_whole(tensor, model.heads(), adapter.tied, whole, session, faults);
     const auto found = find_named(
         left, tensor.name, [](const PeftModule* m) -> const std::string& { return m->weight; });
     if (found == left.end()) continue;

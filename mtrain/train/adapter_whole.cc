@@ -69,9 +69,7 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
     PeftWhole whole = base.read(t.name);
     MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
     whole.copies = t.copies;
-    const Node* tied = recipe.config.root().find("model.tie_embeddings");
-    if (whole.copies.empty() && tied && tied->as_text() == "true" &&
-        std::ranges::find(t.parameters, "embed.weight") != t.parameters.end())
+    if (whole.copies.empty() && is_tied_table(recipe, t.parameters))
       whole.copies = {"lm_head.weight"};  // of a family whose files never have it
     for (size_t p = 0; p < t.parameters.size(); ++p) {
       if (!t.trained[p]) continue;
@@ -101,12 +99,26 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
   return out;
 }
 
-std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout) {
+bool is_tied_table(const Recipe& recipe, const std::vector<std::string>& parameters) {
+  const Node* tied = recipe.config.root().find("model.tie_embeddings");
+  return tied && tied->as_text() == "true" &&
+         std::ranges::find(parameters, "embed.weight") != parameters.end();
+}
+
+std::string untied_fault(const std::string& tensor) {
+  return cat(tensor, " is also the output head of this model, and peft, which trained it, unties ",
+             "the two unless adapter_config.json has ensure_weight_tying");
+}
+
+std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout,
+                                      const Recipe& recipe) {
   std::vector<std::string> out;
   for (const TrainedTensor& t : layout.trained) {
     const PeftWhole* whole = find_whole(adapter, t.name);
     if (!whole)
       out.push_back(cat(t.name, " is trained by peft.train, and the folder does not have it"));
+    else if (!adapter.tied && is_tied_table(recipe, t.parameters))
+      out.push_back(untied_fault(whole->tensor));
     else if (whole->shape != t.place.shape)
       out.push_back(
           cat(whole->tensor, " is ", whole->shape, ", and this model's is ", t.place.shape));

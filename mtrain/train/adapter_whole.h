@@ -20,8 +20,14 @@ std::vector<float> stored_values(CheckpointReader& reader, const std::string& na
 std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
                                     CheckpointReader& reader);
 
+/// Whether a tensor of these parameters is the embedding and, by model.tie_embeddings, the head.
+bool is_tied_table(const Recipe& recipe, const std::vector<std::string>& parameters);
+/// Why such a tensor of a folder cannot be read: peft has trained the embedding alone.
+std::string untied_fault(const std::string& tensor);
+
 /// What does not fit between the tensors of a folder of peft and those that peft.train names.
-std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout);
+std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout,
+                                      const Recipe& recipe);
 /// Writes the rows of a tensor to this rank's part of a trained parameter, whose index among those
 /// of the tensor is `index`.
 void put_rows(Parameter& p, size_t index, const HfPlacement& place,

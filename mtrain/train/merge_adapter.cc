@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/coded_values.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
@@ -23,6 +24,14 @@ void set_norms(const PeftModule& m, std::span<float> values) {
     for (int64_t c = 0; c < m.in; ++c)
       values[static_cast<size_t>(m.transposed ? c * m.out + row : row * m.in + c)] *= gain;
   }
+}
+
+/// Whether a tensor has the name of an embedding of token ids, in a folder without a head.
+bool is_embedding(const std::string& tensor) {
+  for (const char* name : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight",
+                           "embed_in.weight", "tok_embeddings.weight", "shared.weight"})
+    if (tensor.ends_with(name)) return true;
+  return false;
 }
 
 /// The tensors of the folder, with adapters added to some.
@@ -53,6 +62,9 @@ class MergedTensors final : public HfTensorSource {
       else if (specs()[i].shape != whole.shape)
         faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
                              " with the adapters"));
+      if (!adapter.tied && is_embedding(whole.tensor) &&
+          place_of("lm_head.weight") == specs().size())
+        faults.push_back(untied_fault(whole.tensor));
       whole_[i] = &whole;
       for (const std::string& copy : whole.copies)
         if (const size_t other = place_of(copy); other < specs().size()) whole_[other] = &whole;
@@ -118,10 +130,12 @@ std::vector<float> row_norms(std::span<const float> values, int64_t out, int64_t
                              bool transposed) {
   MT_CHECK_EQ(static_cast<int64_t>(values.size()), out * in);
   std::vector<double> squares(static_cast<size_t>(out), 0);
-  for (int64_t i = 0; i < out * in; ++i) {
-    const double x = values[static_cast<size_t>(i)];
-    squares[static_cast<size_t>(transposed ? i % out : i / in)] += x * x;
-  }
+  const float* next = values.data();
+  const int64_t lines = transposed ? in : out, length = transposed ? out : in;
+  for (int64_t line = 0; line < lines; ++line)
+    for (int64_t i = 0; i < length; ++i, ++next)
+      squares[static_cast<size_t>(transposed ? i : line)] +=
+          static_cast<double>(*next) * static_cast<double>(*next);
   std::vector<float> norms(squares.size());
   std::ranges::transform(squares, norms.begin(),
                          [](double x) { return static_cast<float>(std::sqrt(x)); });

@@ -55,6 +55,7 @@ struct PeftAdapter {
   double alpha = 0, dropout = 0;
   bool rslora = false;
   bool dora = false;  // all modules have magnitudes
+  bool tied = false;  // a trained embedding that is also the output head stays both
   std::string base;   // base_model_name_or_path: the folder of the weights; may be empty
   std::string task;   // task_type; empty: none
 };

@@ -184,15 +184,16 @@ bool is_supported(const std::string& key, const Json& value) {
   return among(key, kHarmless) || among(key, kRead) || is_off(value);
 }
 
+constexpr double kMostNumber = 1 << 20;
+
 /// A positive number, for r a whole one.
 double positive(const Json& config, const char* key, bool whole, const fs::path& file) {
-  constexpr double kMost = 1 << 20;
   const Json value = config.contains(key) ? config.at(key) : Json();
   const double number = value.is_number() ? value.get<double>() : 0;
-  MT_USER_CHECK(number > 0 && number <= kMost && (!whole || number == std::floor(number)),
+  MT_USER_CHECK(number > 0 && number <= kMostNumber && (!whole || number == std::floor(number)),
                 ErrorClass::checkpoint,
                 cat(printable(file.string()), ": ", key, " is not a positive ",
-                    whole ? "whole number" : "number", " of at most ", kMost),
+                    whole ? "whole number" : "number", " of at most ", kMostNumber),
                 "get the adapter's folder again");
   return number;
 }
@@ -231,8 +232,14 @@ double pattern_value(const Json& config, const char* patterns, const std::string
                       printable(value.dump(), 60)),
                   "only names of modules with numbers are supported, not regular expressions");
     const bool ends = module.ends_with(key);
-    if (ends && (module.size() == key.size() || module[module.size() - key.size() - 1] == '.'))
-      return value.get<double>();
+    if (!ends || (module.size() > key.size() && module[module.size() - key.size() - 1] != '.'))
+      continue;
+    const double number = value.get<double>();
+    MT_USER_CHECK(number > 0 && number <= kMostNumber, ErrorClass::checkpoint,
+                  cat(kConfig, ": ", patterns, " of ", printable(key, 60),
+                      " is not a positive number of at most ", kMostNumber),
+                  "get the adapter's folder again");
+    return number;
   }
   return otherwise;
 }
@@ -319,7 +326,8 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
                   .rank = static_cast<int64_t>(positive(config, "r", true, folder / kConfig)),
                   .alpha = positive(config, "lora_alpha", false, folder / kConfig),
                   .rslora = flag(config, "use_rslora"),
-                  .dora = flag(config, "use_dora")};
+                  .dora = flag(config, "use_dora"),
+                  .tied = flag(config, "ensure_weight_tying")};
   if (config.contains("base_model_name_or_path") &&
       config.at("base_model_name_or_path").is_string())
     out.base = config.at("base_model_name_or_path").get<std::string>();
@@ -344,6 +352,12 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   MT_USER_CHECK(twice == out.modules.end(), ErrorClass::checkpoint,
                 cat(file.path().string(), " has two adapters of ", twice->module()),
                 "get the adapter's folder again");
+  std::ranges::sort(out.whole, {}, &PeftWhole::tensor);
+  const auto again = std::ranges::adjacent_find(out.whole, {}, &PeftWhole::tensor);
+  MT_USER_CHECK(
+      again == out.whole.end(), ErrorClass::checkpoint,
+      cat(file.path().string(), " has ", again == out.whole.end() ? "" : again->tensor, " twice"),
+      "get the adapter's folder again");
   return out;
 }
 

@@ -206,6 +206,17 @@ Node section(std::initializer_list<std::pair<const char*, Node>> entries) {
 }
 
 /// Adapters of small rank to random weights. Their dropout is not valid in every layout.
+/// "layers.*.attn" of "layers.12.attn": the twin has other blocks.
+std::string of_any_block(std::string pattern) {
+  constexpr std::string_view kBlocks = "layers.";
+  for (size_t at = pattern.find(kBlocks); at != std::string::npos; at = pattern.find(kBlocks, at)) {
+    at += kBlocks.size();
+    const size_t end = pattern.find_first_not_of("0123456789", at);
+    if (end != at) pattern.replace(at, std::min(end, pattern.size()) - at, "*");
+  }
+  return pattern;
+}
+
 void shrink_adapters(const Node& given, Node& tree) {
   const Node* peft = given.find("peft");
   const Node* type = given.find("peft.type");
@@ -213,6 +224,13 @@ void shrink_adapters(const Node& given, Node& tree) {
   tree.set("peft", *peft);
   Shrinker(tree, "peft").at_most("rank", 4);
   for (const char* left_out : {"peft.init_from", "peft.dropout"}) tree.erase(left_out);
+  for (const char* patterns : {"peft.targets", "peft.exclude", "peft.train"})
+    if (const Node* list = given.find(patterns); list && list->is_list()) {
+      Node any = Node::list();
+      for (const Node& pattern : list->items())
+        any.push(Node::string(of_any_block(pattern.as_text())));
+      tree.set(patterns, std::move(any));
+    }
 }
 
 /// Pairs of answers; an objective over labels takes each of a pair as good or bad.

@@ -33,8 +33,7 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
   MT_USER_CHECK(source.run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
                 "give a run of peft=lora or peft=dora");
-  return adapter_of_run(source.run.recipe, plugins, CheckpointStore(source.run.checkpoints),
-                        source.run.step);
+  return saved_adapter(source.run, from, plugins);
 }
 
 int64_t num_values(const PeftAdapter& adapter) {

@@ -78,8 +78,7 @@ void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun
       options.family.empty(), ErrorClass::usage,
       "--family has no effect on a folder of adapters: it has the names of model.init_from",
       "leave out --family");
-  const PeftAdapter adapter =
-      adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step);
+  const PeftAdapter adapter = saved_adapter(run, options.from, plugins);
   const HfExported done =
       write_peft_folder(adapter, dtype_of(options).value_or(DType::f32), options.to);
   say_done(cli, options, done,

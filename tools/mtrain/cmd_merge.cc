@@ -34,21 +34,6 @@ struct Source {
   std::optional<Recipe> recipe = {};  // of a run
 };
 
-/// The folder of model.init_from, without changes by the recipe.
-void require_plain_base(const Recipe& recipe) {
-  const Settings& s = recipe.settings;
-  const char* setting = s.model.init_upcycle           ? "model.init_upcycle"
-                        : s.model.resizes_vocabulary() ? "model.init_vocab"
-                                                       : nullptr;
-  MT_USER_CHECK(
-      !setting, ErrorClass::config,
-      cat(setting,
-          ": the run changed the folder of model.init_from, so its adapters do "
-          "not belong to that folder's weights"),
-      "apply the change first: mtrain import DIR RUN with this setting, mtrain export RUN "
-      "NEW, and train the adapters from NEW");
-}
-
 /// The adapters of a run, with the folder that model.init_from names.
 Source of_run(const MergeOptions& options, PluginHost& plugins) {
   std::vector<OverrideText> overrides;
@@ -61,10 +46,8 @@ Source of_run(const MergeOptions& options, PluginHost& plugins) {
       run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
       cat(printable(options.from), " has no adapters: its run trained all weights"),
       cat("write its weights as a folder: mtrain export ", options.from, " ", options.into));
-  require_plain_base(run.recipe);
-  require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(options.from)));
-  return {adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step),
-          hf_source_folder(run.recipe), cat("step ", run.step), run.recipe};
+  return {saved_adapter(run, options.from, plugins), hf_source_folder(run.recipe),
+          cat("step ", run.step), run.recipe};
 }
 
 Source of_folder(const MergeOptions& options) {

@@ -201,8 +201,10 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
                                       const std::string& adapter) {
   // Checkpoints of adapters lack the model's weights.
   const bool frozen = source.run.recipe.settings.peft.frozen();
-  auto session = std::make_unique<Session>(
-      source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face || frozen});
+  auto session =
+      std::make_unique<Session>(source.run.recipe, plugins,
+                                Session::Options{.initialise = source.hugging_face || frozen,
+                                                 .new_adapters = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
   warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
@@ -226,6 +228,31 @@ std::string computing_type(const ModelSource& source) {
   const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
   const bool chosen = where && where.source->kind() == SourceKind::command_line;
   return cat(type, source.hugging_face && !chosen ? ", because of the dtype in config.json" : "");
+}
+
+namespace {
+
+/// The folder of model.init_from, without changes by the recipe.
+void require_plain_base(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  const char* setting = s.model.init_upcycle           ? "model.init_upcycle"
+                        : s.model.resizes_vocabulary() ? "model.init_vocab"
+                                                       : nullptr;
+  MT_USER_CHECK(
+      !setting, ErrorClass::config,
+      cat(setting,
+          ": the run changed the folder of model.init_from, so its adapters do "
+          "not belong to that folder's weights"),
+      "apply the change first: mtrain import DIR RUN with this setting, mtrain export RUN "
+      "NEW, and train the adapters from NEW");
+}
+
+}  // namespace
+
+PeftAdapter saved_adapter(const SavedRun& run, const std::string& from, PluginHost& plugins) {
+  require_plain_base(run.recipe);
+  require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(from)));
+  return adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step);
 }
 
 }  // namespace mtrain

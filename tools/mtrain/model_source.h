@@ -7,6 +7,7 @@
 
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/saved_run.h"
+#include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/session.h"
 
 namespace mtrain {
@@ -30,6 +31,9 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
 /// whose adapters are added to the weights; empty: none.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
                                       const std::string& adapter = {});
+/// The adapters of a run that has them. Throws Error(config) or Error(checkpoint) if the weights of
+/// model.init_from are not those on which they were trained. `from`: for messages.
+PeftAdapter saved_adapter(const SavedRun& run, const std::string& from, PluginHost& plugins);
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);
 /// The type in which it is computed, "bf16", and for a folder where it comes from.

@@ -437,6 +437,7 @@ TEST_CASE("adapters that do not fit are refused by name") {
            {R"("use_qalora": false)", R"("use_qalora": true)"},
            {R"("peft_type": "LORA")", R"("peft_type": "LOHA")"},
            {R"("bias": "none")", R"("bias": "some")"},
+           {R"("alpha_pattern": {})", R"("alpha_pattern": {"q_proj": 0})"},
            {R"("rank_pattern": {})", R"("rank_pattern": {".*": 4})"}}) {
     std::string config = slurp(golden("qv") / "start/adapter_config.json");
     const size_t at = config.find(from);

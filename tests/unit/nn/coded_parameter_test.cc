@@ -67,6 +67,17 @@ TEST_CASE("codes: values are near those that were encoded") {
   }
 }
 
+TEST_CASE("codes: values that are not finite are refused by name") {
+  for (const CodedFormat& format : kFormats)
+    for (const float bad : {std::nanf(""), HUGE_VALF}) {
+      Fixture lab;
+      std::vector<float> whole = some_values(kRows * kCols);
+      whole[777] = bad;
+      CHECK_THROWS_WITH_AS(coded(lab.context(), format, {}, {}, whole),
+                           doctest::Contains("layers.0.mlp.up.weight has NaN or infinity"), Error);
+    }
+}
+
 TEST_CASE("codes: a shard has the values that the whole has") {
   const std::vector<float> whole = some_values(kRows * kCols);
   const std::vector<LogicalMatrix> fused = {{"q", {{0, 64}, {96, 32}}, kCols},
