@@ -131,9 +131,9 @@ class MT_API CheckpointStore {
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices,
                          std::string_view meta);
 
-  /// From the next save on, the checkpoint of this step is not deleted for its age. One step at a
-  /// time. Not during a save.
-  void keep_step(int64_t step) { kept_step_ = step; }
+  /// From the next save on, the checkpoints of these steps are not deleted for their age. Not
+  /// during a save.
+  void keep_steps(std::vector<int64_t> steps) { kept_steps_ = std::move(steps); }
 
   /// Collective: every rank passes its failure, or null. If any rank failed, throws on all ranks
   /// with the same class: a failed rank throws its own message, the others report that another rank
@@ -187,7 +187,7 @@ class MT_API CheckpointStore {
   StoreOptions options_;
   std::optional<RunLock> lock_;
   bool writable_ = false;
-  int64_t kept_step_ = -1;  // of keep_step()
+  std::vector<int64_t> kept_steps_;  // of keep_steps()
   /// Makes temporary names unique. Counts calls of agree(), so it is equal on all ranks even after
   /// a save that one rank did not begin.
   int64_t serial_ = 0;

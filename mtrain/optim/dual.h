@@ -47,12 +47,13 @@ inline Dual log_sigmoid(const Dual& x) {
   return x.map(y, sigmoid(-x.value));
 }
 /// max(0, x)
-inline Dual relu(const Dual& x) { return x.value > 0 ? x : Dual(); }
+inline Dual relu(const Dual& x) { return x.value <= 0 ? Dual() : x; }  // NaN stays
 inline Dual square(const Dual& x) { return x * x; }
-/// log(1 - exp(x)) for x < 0.
+/// log(1 - exp(x)) for x < 0. A log-probability that is rounded to 0 counts as -1e-7, so that value
+/// and slope are finite.
 inline Dual log1mexp(const Dual& x) {
-  const double gone = -std::expm1(x.value);  // 1 - exp(x)
-  return x.map(std::log(gone), -std::exp(x.value) / gone);
+  const double most = x.value > -1e-7 ? -1e-7 : x.value, gone = -std::expm1(most);  // 1 - exp(x)
+  return x.map(std::log(gone), -std::exp(most) / gone);
 }
 
 /// The loss with its derivatives.

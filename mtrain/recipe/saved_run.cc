@@ -45,6 +45,7 @@ SavedRun open_saved_run(const fs::path& given, std::vector<OverrideText> overrid
   run.recipe.settings.peft.init_from.clear();  // the checkpoint has the adapters
   run.tokenizer = meta.tokenizer;
   run.base = meta.base;
+  run.reference = meta.reference;
   if (meta.saved != "{}")
     run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;

@@ -18,6 +18,7 @@ struct SavedRun {
   SavedConfig config;  // the configuration in the checkpoint; empty in checkpoints of old versions
   std::string tokenizer = {};  // identity of the tokenizer of the training
   std::string base = {};       // identity of the frozen weights; empty: none were frozen
+  std::string reference = {};  // where an objective's reference comes from; empty: there is none
 };
 /// find_saved_step() and the recipe in that checkpoint, with `overrides` applied. Throws
 /// Error(checkpoint) for overrides of model settings that its weights do not allow

@@ -18,8 +18,11 @@ std::string to_json(const CheckpointMeta& m) {
              {"good_steps", s.good_steps},
              {"bad_steps", s.bad_steps}};
   if (s.skips > 0) state["skips"] = s.skips;  // otherwise digests equal those of older versions
-  if (s.best_step >= 0)
-    state["best"] = {{"loss", s.best_loss}, {"step", s.best_step}, {"waited", s.waited}};
+  if (const auto& v = s.validations; v.last >= 0)
+    state["validations"] = {{"last", v.last},           {"best_loss", v.best_loss},
+                            {"best_step", v.best_step}, {"waited", v.waited},
+                            {"kept_loss", v.kept_loss}, {"kept_step", v.kept_step},
+                            {"samples", v.samples}};
   json out{{"state", std::move(state)},
            {"rng", {{"algorithm", "philox4x32-10"}, {"seed", s.seed}, {"step", s.step}}},
            {"config", m.config},
@@ -31,6 +34,7 @@ std::string to_json(const CheckpointMeta& m) {
            {"version", m.version},
            {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}};
   if (!m.base.empty()) out["base"] = m.base;
+  if (!m.reference.empty()) out["reference"] = m.reference;
   return out.dump();
 }
 
@@ -47,10 +51,15 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.state.good_steps = s.at("good_steps").get<int64_t>();
     m.state.bad_steps = s.value("bad_steps", int64_t{0});
     m.state.skips = s.value("skips", int64_t{0});
-    if (s.contains("best")) {
-      m.state.best_loss = s["best"].at("loss").get<double>();
-      m.state.best_step = s["best"].at("step").get<int64_t>();
-      m.state.waited = s["best"].at("waited").get<int64_t>();
+    if (s.contains("validations")) {
+      const json& v = s["validations"];
+      m.state.validations = {.last = v.at("last").get<int64_t>(),
+                             .best_loss = v.at("best_loss").get<double>(),
+                             .best_step = v.at("best_step").get<int64_t>(),
+                             .waited = v.at("waited").get<int64_t>(),
+                             .kept_loss = v.at("kept_loss").get<double>(),
+                             .kept_step = v.at("kept_step").get<int64_t>(),
+                             .samples = v.at("samples").get<std::string>()};
     }
     m.state.seed = j.at("rng").at("seed").get<uint64_t>();
     m.config = j.at("config").get<std::string>();
@@ -60,6 +69,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.order = j.value("order", "");
     m.tokenizer = j.at("tokenizer").get<std::string>();
     m.base = j.value("base", "");
+    m.reference = j.value("reference", "");
     m.version = j.at("version").get<std::string>();
     m.saved = j.contains("run") ? j.at("run").dump() : "{}";
     return m;

@@ -17,9 +17,16 @@ struct TrainState {
   int64_t good_steps = 0;  // since the loss scale last changed
   int64_t bad_steps = 0;   // non-finite steps that have not yet halved the scale
   int64_t skips = 0;       // consecutive updates skipped because of their loss or gradient norm
-  double best_loss = 0;    // the lowest of the validations so far; of best_step
-  int64_t best_step = -1;  // -1: none, or the run does not need it
-  int64_t waited = 0;      // validations in a row that have not lowered the loss
+  /// The validations so far, for validation.patience and checkpoint.keep_best.
+  struct Validations {
+    int64_t last = -1;         // step of the last one; -1: none, or the run does not need it
+    double best_loss = 0;      // the lowest loss, of best_step
+    int64_t best_step = -1;    // -1: none was finite
+    int64_t waited = 0;        // validations in a row that have not lowered the loss
+    double kept_loss = 0;      // of the checkpoint that keep_best keeps, of kept_step
+    int64_t kept_step = -1;    // -1: none
+    std::string samples = {};  // identity of what they measure
+  } validations = {};
   uint64_t seed =
       0;  // together with `step`, the complete state of the counter-based random numbers
 };
@@ -34,9 +41,11 @@ struct CheckpointMeta {
   std::string order;  // SampleSource::order() of the training data; also empty in checkpoints of
                       // older versions
   std::string tokenizer;  // identity of the tokenizer
-  std::string base;     // identity of the frozen weights; empty: all weights are in the checkpoint
-  std::string version;  // of mtrain
-  std::string saved;    // SavedConfig as JSON; "{}" in checkpoints of older versions
+  std::string base;  // identity of the frozen weights; empty: all weights are in the checkpoint
+  std::string reference;  // where an objective's reference comes from: "adapters" or "precomputed";
+                          // empty: none
+  std::string version;    // of mtrain
+  std::string saved;      // SavedConfig as JSON; "{}" in checkpoints of older versions
 };
 
 /// JSON; doubles are restored bit for bit.

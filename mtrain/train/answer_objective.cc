@@ -54,6 +54,21 @@ ReferenceSource reference_source(const Settings& settings, const Objective& obje
              : ReferenceSource::precomputed;
 }
 
+std::string name(ReferenceSource source) {
+  return source == ReferenceSource::adapters      ? "adapters"
+         : source == ReferenceSource::precomputed ? "precomputed"
+                                                  : "";
+}
+
+void AnswerObjective::continue_with(const std::string& source) {
+  for (ReferenceSource one : {ReferenceSource::adapters, ReferenceSource::precomputed}) {
+    if (source != name(one) || source_ == ReferenceSource::none) continue;
+    source_ = one;
+    adapters_ = one == ReferenceSource::adapters ? all_adapters_ : nullptr;
+  }
+  MT_CHECK(source_ != ReferenceSource::adapters || adapters_, "a reference without adapters");
+}
+
 AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, ReferenceSource source,
                                  AdapterPlan* adapters, const ParallelContext* parallel)
     : objective_(std::move(objective)),
@@ -61,6 +76,7 @@ AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, Reference
               "logps/chosen", "logps/rejected"}),
       further_(call_plugin(*objective_, "figures()", [&] { return objective_->figures(); })),
       source_(source),
+      all_adapters_(adapters),
       adapters_(source == ReferenceSource::adapters ? adapters : nullptr),
       parallel_(parallel) {
   MT_CHECK(source != ReferenceSource::adapters || adapters, "a reference without adapters");

@@ -22,6 +22,8 @@ namespace mtrain {
 /// Where the reference's log-probabilities come from.
 enum class ReferenceSource : uint8_t { none, adapters, precomputed };
 MT_API ReferenceSource reference_source(const Settings& settings, const Objective& objective);
+/// "adapters", "precomputed"; empty: none.
+MT_API std::string name(ReferenceSource source);
 
 /// Values that an objective reports, by name.
 using NamedValues = std::vector<std::pair<std::string, double>>;
@@ -33,6 +35,8 @@ class MT_API AnswerObjective {
                   AdapterPlan* adapters, const ParallelContext* parallel);
 
   ReferenceSource source() const { return source_; }
+  /// The source of the run that is continued (name()), whatever `auto` chooses now; empty: unknown.
+  void continue_with(const std::string& source);
   /// The precomputed reference; the owner fills it before the first use.
   ReferenceLogps& reference() { return stored_; }
 
@@ -70,7 +74,7 @@ class MT_API AnswerObjective {
   std::unique_ptr<Objective> objective_;
   std::vector<std::string> names_, further_;
   ReferenceSource source_;
-  AdapterPlan* adapters_;
+  AdapterPlan *all_adapters_, *adapters_;  // adapters_: those to switch off; null: none
   const ParallelContext* parallel_;
   ReferenceLogps stored_;
   std::span<const MicroBatch> batches_;

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
@@ -11,7 +13,19 @@
 namespace mtrain {
 namespace {
 
-constexpr const char *kKeys = "keys", *kValues = "logps", *kDigest = "sha256";
+constexpr const char *kKeys = "keys", *kValues = "logps", *kDigest = "sha256",
+                     *kTrain = "train_samples", *kValid = "valid_samples";
+
+int64_t count_of(const SafetensorsFile& file, const char* name) {
+  const auto found = file.metadata().find(name);
+  int64_t count = -1;
+  if (found != file.metadata().end())
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), count);
+  MT_USER_CHECK(count >= 0, ErrorClass::checkpoint,
+                cat(file.path().string(), " does not say its ", name),
+                "start the run anew in an empty folder");
+  return count;
+}
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
@@ -63,7 +77,10 @@ void ReferenceLogps::write(const fs::path& file, const std::string& data) const 
   fs::remove(temporary, ignored);
   SafetensorsWriter writer(temporary, "reference",
                            {{kKeys, DType::i64, {count}}, {kValues, DType::f64, {count, 2}}},
-                           {{kDigest, digest_of(keys, values)}, {"data", data}});
+                           {{kDigest, digest_of(keys, values)},
+                            {"data", data},
+                            {kTrain, cat(train_samples)},
+                            {kValid, cat(valid_samples)}});
   for (const TensorSpec& tensor : writer.order())
     writer.write(tensor.name == kKeys ? bytes_of(keys) : bytes_of(values));
   writer.finish();
@@ -87,6 +104,36 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
   ReferenceLogps out;
   for (size_t i = 0; i < keys.size(); ++i)
     out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
+  out.train_samples = count_of(file, kTrain), out.valid_samples = count_of(file, kValid);
+  return out;
+}
+
+ReferenceLogps ReferenceLogps::read(const fs::path& path, Communicator& ranks) {
+  ReferenceLogps own;
+  std::optional<Error> fault;
+  try {
+    if (ranks.rank() == 0) own = read(path);
+  } catch (const Error& error) {
+    fault = error;
+  }
+  std::vector<int64_t> sizes = {fault ? -1 : std::ssize(own.entries_), own.train_samples,
+                                own.valid_samples};
+  ranks.broadcast(sizes, 0);
+  if (fault) throw Error(*fault);
+  MT_USER_CHECK(sizes[0] >= 0, ErrorClass::checkpoint,
+                "rank 0 cannot read the reference log-probabilities of the run",
+                "its message says why");
+  std::vector<int64_t> keys;
+  std::vector<double> values;
+  for (const auto& [key, entry] : own.entries_)
+    keys.push_back(key), values.insert(values.end(), {entry.chosen, entry.rejected});
+  keys.resize(static_cast<size_t>(sizes[0])), values.resize(2 * keys.size());
+  ranks.broadcast(keys, 0);
+  ranks.broadcast(values, 0);
+  ReferenceLogps out;
+  for (size_t i = 0; i < keys.size(); ++i)
+    out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
+  out.train_samples = sizes[1], out.valid_samples = sizes[2];
   return out;
 }
 

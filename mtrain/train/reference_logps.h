@@ -10,6 +10,7 @@
 
 #include "mtrain/base/export.h"
 #include "mtrain/base/file.h"
+#include "mtrain/comm/communicator.h"
 
 namespace mtrain {
 
@@ -33,6 +34,11 @@ class MT_API ReferenceLogps {
   void write(const fs::path& file, const std::string& data) const;
   /// Error(checkpoint) if the file is absent or damaged.
   static ReferenceLogps read(const fs::path& file);
+  /// Collective: rank 0 reads the file; all ranks get the values, or fail.
+  static ReferenceLogps read(const fs::path& file, Communicator& ranks);
+
+  /// The number of samples of the two splits that it has, from the first one on.
+  int64_t train_samples = 0, valid_samples = 0;
 
  private:
   std::map<int64_t, Entry> entries_;

@@ -219,6 +219,7 @@ void Trainer::run() {
   if (state_.step < s.train.steps) prepare_reference(true);
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
+  continue_validations();
   bool stopped = false;
   while (state_.step < s.train.steps && !out_of_patience() && !(stopped = should_stop())) {
     if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
@@ -459,10 +460,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  auto stop = [&] {
-    return interrupted_ &&
-           ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0;
-  };
+  auto stop = [&] { return stops_now(); };
   std::optional<EvalMetrics> metrics =
       evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop,
                      answers_ ? &*answers_ : nullptr);

@@ -97,6 +97,12 @@ class MT_API Trainer {
   /// checkpoint.keep_best. True if the loss is the lowest so far.
   bool validate();
   bool tracks_best() const;
+  /// Before the first step: forgets validations of other samples and a best step whose checkpoint
+  /// is gone, and makes up for a validation that a stop has interrupted. Collective.
+  void continue_validations();
+  /// Before a save, and after it has succeeded: which checkpoints must stay.
+  void keep_best_steps();
+  void note_saved(int64_t step);
   void report_best();
   /// True if train.max_minutes have passed and this invocation has done at least one step.
   bool out_of_time() const;
@@ -120,7 +126,11 @@ class MT_API Trainer {
   /// Gets the reference of an objective over answers: of the initial model before the first step,
   /// else from the run's folder. `keep`: writes it there. Collective.
   void prepare_reference(bool keep);
-  void add_references(Split split, int64_t samples, int64_t micro_batch);
+  int64_t add_references(Split split, int64_t samples, int64_t micro_batch);
+  int64_t samples_of_reference(Split split, int64_t samples) const;
+  void require_references(Split split, int64_t samples, int64_t there, const char* setting) const;
+  /// Whether a rank has been asked to stop, during work before or between steps. Collective.
+  bool stops_now();
   /// Before a step's program. Returns the number of records of all ranks. Collective.
   int64_t begin_answers(std::span<const MicroBatch> batches, const Interpreter::InputOf& input_of);
   bool records_step();
@@ -194,7 +204,9 @@ class MT_API Trainer {
   RunInfo info_;
   PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;
-  int64_t validated_step_ = -1;        // by this object
+  int64_t validated_step_ = -1;                           // by this object
+  std::optional<std::pair<int64_t, double>> saved_best_;  // step and loss of the best checkpoint,
+                                                          // of which the save is in progress
   std::optional<Error> save_failure_;  // of the last save; absent if it succeeded
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps

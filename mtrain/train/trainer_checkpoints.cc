@@ -97,7 +97,7 @@ void Trainer::save() {
     saved_step_ = state_.step;
     return;
   }
-  if (recipe_.settings.checkpoint.keep_best) store_->keep_step(state_.best_step);
+  keep_best_steps();
   const auto start = Clock::now();
   try_save(state_.step, [&] {
     std::exception_ptr failure;
@@ -143,6 +143,7 @@ void Trainer::end_save() {
     save_blocked_seconds_ += seconds_since(start);
     saved_step_ = step;
     save_failure_.reset();
+    note_saved(step);
     auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
     event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ",
               ms(result.seconds),
@@ -204,6 +205,7 @@ CheckpointMeta Trainer::meta(int64_t consumed) const {
           .order = train_source_->order(),
           .tokenizer = session_.tokenizer->identity(),
           .base = base_,
+          .reference = answers_ ? name(answers_->source()) : "",
           .version = MT_VERSION,
           .saved = to_json(saved_)};
 }
@@ -250,6 +252,7 @@ void Trainer::resume() {
              fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "",
              ": initialized instead");
   state_ = before.state;
+  if (answers_) answers_->continue_with(before.reference);
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;
   if (report)

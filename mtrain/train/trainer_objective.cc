@@ -61,16 +61,24 @@ void Trainer::prepare_reference(bool keep) {
   if (answers_->source() != ReferenceSource::precomputed) return;
   const Settings& s = recipe_.settings;
   const fs::path file = ReferenceLogps::file_in(recipe_.run_directory());
+  const int64_t valid = s.validation.steps * s.eval_global_batch();
   if (state_.step > 0) {
-    answers_->reference() = ReferenceLogps::read(file);
+    answers_->reference() = ReferenceLogps::read(file, ranks_);
+    const ReferenceLogps& there = answers_->reference();
+    require_references(Split::train, train_samples_, there.train_samples, "train.steps");
+    if (valid > 0) require_references(Split::valid, valid, there.valid_samples, "validation.steps");
     return;
   }
   const LongOperation computing(ranks_.activity(), "computing the reference");
   const auto start = std::chrono::steady_clock::now();
-  add_references(Split::train, train_samples_, s.train.micro_batch_size);
-  if (s.validation.steps > 0)
-    add_references(Split::valid, s.validation.steps * s.eval_global_batch(), s.eval_micro_batch());
+  ReferenceLogps& made = answers_->reference();
+  made.train_samples = add_references(Split::train, train_samples_, s.train.micro_batch_size);
+  if (valid > 0) made.valid_samples = add_references(Split::valid, valid, s.eval_micro_batch());
   buckets_->release_values();
+  if (stops_now()) {  // the run ends before its first step
+    has_reference_ = false;
+    return;
+  }
   if (keep && first()) {
     make_directories(file.parent_path());
     answers_->reference().write(file, dataset_->identity());
@@ -79,12 +87,36 @@ void Trainer::prepare_reference(bool keep) {
   event(cat("reference log-probabilities computed in ", human_seconds(seconds.count())));
 }
 
-/// The first `samples` samples of a split, or all records once if they repeat. Each data-parallel
-/// rank runs its share; then all ranks get all values.
-void Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) {
+bool Trainer::stops_now() {
+  return interrupted_ &&
+         ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0;
+}
+
+/// The number of samples of a split for which a reference is needed: `samples`, or all records once
+/// if they repeat.
+int64_t Trainer::samples_of_reference(Split split, int64_t samples) const {
+  const int64_t epoch = dataset_->split(split, Dataset::kOneEpoch)->size();
+  // A source that repeats its data has less than one epoch more than requested.
+  const bool repeats = dataset_->split(split, samples)->size() < samples + epoch;
+  return repeats ? std::min(samples, epoch) : samples;
+}
+
+void Trainer::require_references(Split split, int64_t samples, int64_t there,
+                                 const char* setting) const {
+  const int64_t wanted = samples_of_reference(split, samples);
+  MT_USER_CHECK(wanted <= there, ErrorClass::checkpoint,
+                cat("the run's reference log-probabilities are those of ", counted(there, "sample"),
+                    " of the ", mtrain::name(split), " split, and the run now reads ", wanted),
+                cat("the reference was computed before the first step: restore ", setting,
+                    " and the batch size with which the run began, or start a new run"));
+}
+
+/// Adds the references of a split. Each data-parallel rank runs its share; then all ranks get all
+/// values. Returns the number of samples; incomplete if the run is to stop.
+int64_t Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) {
   const int64_t ranks = mesh_.data().size(), once = micro_batch * ranks,
-                epoch = dataset_->split(split, Dataset::kOneEpoch)->size(),
-                count = std::min(samples, (epoch + once - 1) / once * once),
+                needed = samples_of_reference(split, samples),
+                count = std::min(samples, (needed + once - 1) / once * once),
                 stages = mesh_.pipeline().ranks(), each = count % (once * stages) == 0 ? stages : 1;
   const auto source = dataset_->split(split, samples);
   Loader loader(*source, {.seq_length = recipe_.settings.model.seq_length,
@@ -99,7 +131,7 @@ void Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) 
   std::vector<int64_t> keys(static_cast<size_t>(count), 0);
   std::vector<double> values(static_cast<size_t>(2 * count), 0);
   interpreter_->forget_shapes();
-  for (int64_t at = 0; at < count; at += once * each) {
+  for (int64_t at = 0; at < count && !stops_now(); at += once * each) {
     const std::span<const MicroBatch> batches = loader.next();
     std::vector<ReferenceLogps::Entry> found;
     answers_->measure(
@@ -125,6 +157,7 @@ void Trainer::add_references(Split split, int64_t samples, int64_t micro_batch) 
     group->all_reduce(std::span(keys)), group->all_reduce(std::span(values));
   for (size_t i = 0; i < keys.size(); ++i)
     answers_->reference().add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
+  return needed;
 }
 
 }  // namespace mtrain

@@ -79,6 +79,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   });
   Interpreter interpreter(*session.ctx, session.place(), session.parameters);
   std::optional<AnswerObjective> answers = make_answer_objective(session, nullptr);
+  if (answers) answers->continue_with(saved.reference);
   if (answers && answers->source() == ReferenceSource::precomputed) {
     const fs::path beside = ReferenceLogps::file_in(saved.checkpoints.parent_path());
     answers->reference() = ReferenceLogps::read(

@@ -65,15 +65,18 @@ class Language {
 class MockSource final : public SampleSource {
  public:
   MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size,
-             int64_t answers)
+             int64_t answers, int64_t epoch)
       : language_(std::move(language)),
         random_(seed, cat("mock.", mtrain::name(which))),
         size_(size),
-        answers_(answers) {}
+        answers_(answers),
+        epoch_(epoch) {}
 
   int64_t size() const override { return size_; }
 
-  void get(int64_t index, Sample& out) const override {
+  void get(int64_t number, Sample& out) const override {
+    // Answers repeat, so that a reference can be computed once for each.
+    const int64_t index = answers_ > 0 ? number % epoch_ : number;
     const auto seq = static_cast<int64_t>(out.tokens.size());
     const auto first =
         static_cast<uint64_t>(index) * static_cast<uint64_t>(seq / kTokensPerDraw + 2);
@@ -121,7 +124,7 @@ class MockSource final : public SampleSource {
 
   std::shared_ptr<const Language> language_;
   RngStream random_;
-  int64_t size_, answers_;
+  int64_t size_, answers_, epoch_;
 };
 
 class MockDataset final : public Dataset {
@@ -136,18 +139,27 @@ class MockDataset final : public Dataset {
                   cat("dataset.vocab_size ", vocab_size, " is above the tokenizer's ",
                       context.tokenizer->vocab_size()),
                   "leave dataset.vocab_size out");
+    MT_USER_CHECK(config.answers == 0 || context.seq_length >= 4 * config.answers,
+                  ErrorClass::config,
+                  cat("samples of ", context.seq_length, " tokens have no room for ",
+                      config.answers, " answers"),
+                  cat("set model.seq_length to at least ", 4 * config.answers));
     language_ = std::make_shared<Language>(vocab_size, context.seed);
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     return std::make_unique<MockSource>(language_, context_.seed, which,
-                                        num_samples == kOneEpoch ? config_.epoch_samples : kEndless,
-                                        config_.answers);
+                                        num_samples == kOneEpoch ? config_.epoch_samples
+                                        : config_.answers > 0    ? num_samples
+                                                                 : kEndless,
+                                        config_.answers, config_.epoch_samples);
   }
 
   std::string identity() const override {
     return cat("{\"dataset\":\"mock\",\"vocab_size\":", language_->vocab_size(),
-               config_.answers > 0 ? cat(",\"answers\":", config_.answers) : "",
+               config_.answers > 0 ? cat(",\"answers\":", config_.answers,
+                                         ",\"epoch_samples\":", config_.epoch_samples)
+                                   : "",
                ",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 

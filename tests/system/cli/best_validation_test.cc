@@ -95,3 +95,33 @@ TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation lo
     CHECK(std::fabs(Json::parse(eval.out).at("loss").get<double>() / loss(*best) - 1) < 1e-6);
   }
 }
+
+TEST_CASE("the best checkpoint stays if that of a better validation cannot be saved") {
+  Scratch scratch("mtrain-best-unsaved");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const fs::path folder = scratch / "run";
+  const Words words =
+      with(kBase, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
+                   "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
+                   "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
+  // The losses of steps 6 and 7 are each the lowest; the fifth save is that of step 7.
+  Outcome out =
+      run({.arguments = with({mtrain_binary(), recipe, "run.dir=" + folder.string()}, words),
+           .environment = {"MTRAIN_FAULT=ckpt.p2:5:errno=ENOSPC"}});
+  const std::string said = out.out + out.err;
+  CHECK_MESSAGE(out.status == 0, said);
+  REQUIRE_MESSAGE(has(said, "lowest validation loss: "), said);
+  CHECK_MESSAGE(has(said, " after step 7\n"), said);  // without a folder
+  CHECK(fs::exists(folder / "checkpoints/step-6"));
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-7"));
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-8"));
+  // A run that continues compares with what it has.
+  Outcome again =
+      cli(with(with({recipe, "run.dir=" + folder.string()}, words), {"train.steps=13"}));
+  const std::string then = again.out + again.err;
+  bool named = false;
+  for (const char* step : {"6", "13"})
+    named |= has(then, std::string(" after step ") + step + ", ") &&
+             fs::exists(folder / "checkpoints" / (std::string("step-") + step));
+  CHECK_MESSAGE(named, then);
+}

@@ -130,11 +130,12 @@ std::vector<std::string> examples_of(const std::string& page) {
 /// True for an example that needs neither files or runs of the user, nor long training.
 bool runs_after_the_quickstart(const std::string& example) {
   for (const char* part :
-       {"web",     "book",           "crawl",    "chats",      "talks",  "texts",   "data/part",
-        "models/", "first",          "answers",  "other-seed", "of-two", "sweeps/", "old.yaml",
-        "./",      "build/",         "prompts",  " man ",      "man -l", "jq",      "~/",
-        "bench",   "verify layouts", "--nproc",  "rerun",      "step-",  "--step ", "doctor",
-        "lion",    "--deep",         "tokenize", "completion"})
+       {"web",       "book",     "crawl",     "chats",   "talks",           "texts",
+        "data/part", "models/",  "first",     "answers", "other-seed",      "of-two",
+        "sweeps/",   "old.yaml", "./",        "build/",  "prompts",         " man ",
+        "man -l",    "jq",       "~/",        "bench",   "mtrain adapters", "verify layouts",
+        "--nproc",   "rerun",    "step-",     "--step ", "doctor",          "lion",
+        "--deep",    "tokenize", "completion"})
     if (has(example, part)) return false;
   const bool trains = example.starts_with("mtrain recipes/") ||
                       example.starts_with("mtrain train") || example.starts_with("mtrain quick");

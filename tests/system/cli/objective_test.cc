@@ -171,6 +171,13 @@ TEST_CASE("the derivatives of objectives are those of their losses") {
         CHECK(value().figures.size() == objective->figures().size());
       }
     }
+    // A short answer may be so certain that its log-probability is rounded to 0.
+    const mtrain::Answer sure{.logp = 0, .reference = 0, .tokens = 2};
+    const bool pairs = objective->records() == mtrain::Objective::Records::pairs;
+    const auto value = pairs ? objective->of_pair(sure, sure) : objective->of_label(sure, true);
+    CHECK(std::isfinite(value.loss));
+    CHECK(std::isfinite(value.d_chosen));
+    CHECK(std::isfinite(value.d_rejected));
   }
 }
 
@@ -250,6 +257,39 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "is damaged");
   fs::remove(file);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "log-probabilities are missing");
+}
+
+TEST_CASE(
+    "a run keeps the source of its reference, although it no longer reads its first adapters") {
+  const Scratch scratch("mtrain-objectives-source");
+  write_case(scratch);
+  const std::string adapters = " peft.type=lora peft.rank=2 ";
+  done(scratch, "r.yaml -q run.dir=first" + adapters);
+  done(scratch, "-q export first start");
+  done(scratch, "r.yaml -q run.dir=whole train.steps=4 peft.init_from=start" + adapters);
+  done(scratch, "r.yaml -q run.dir=halves train.steps=2 peft.init_from=start" + adapters);
+  CHECK(fs::exists(scratch / "halves/reference.safetensors"));
+  done(scratch, "r.yaml -q run.dir=halves train.steps=4" + adapters);
+  for (const char* key : {"loss", "grad_norm", "rewards/margins"})
+    CHECK(column(scratch / "whole", key) == column(scratch / "halves", key));
+  auto eval = [&](const std::string& run) {
+    return done(scratch, "eval --json --split train --batches 1 --from " + run).out;
+  };
+  const json whole = json::parse(eval("whole")), halves = json::parse(eval("halves"));
+  CHECK(whole.at("rewards/margins") == halves.at("rewards/margins"));
+  // More samples than then are refused before the first step.
+  const Outcome more = cli_in(scratch.path(),
+                              "r.yaml -q run.dir=halves train.steps=6 "
+                              "validation.steps=1 dataset.valid_path=p.jsonl" +
+                                  adapters);
+  CHECK(more.status == 12);
+  CHECK_MESSAGE(has(more.err, "are those of 0 samples of the valid split"), more.err);
+  // Answers of the mock dataset repeat after an epoch.
+  done(scratch,
+       "r.yaml -q run.dir=mock model.init_from='' '~dataset' "
+       "'+dataset={type: mock, answers: 2, epoch_samples: 4}' tokenizer=byte train.steps=4 "
+       "'model={type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, "
+       "seq_length: 16}'");
 }
 
 TEST_CASE("an objective refuses what it cannot learn from") {
