@@ -263,7 +263,7 @@ TEST_CASE(
     "a run keeps the source of its reference, although it no longer reads its first adapters") {
   const Scratch scratch("mtrain-objectives-source");
   write_case(scratch);
-  const std::string adapters = " peft.type=lora peft.rank=2 ";
+  const std::string adapters = " peft.type=lora peft.rank=2 dataset.valid_path=p.jsonl ";
   done(scratch, "r.yaml -q run.dir=first" + adapters);
   done(scratch, "-q export first start");
   done(scratch, "r.yaml -q run.dir=whole train.steps=4 peft.init_from=start" + adapters);
@@ -278,18 +278,17 @@ TEST_CASE(
   const json whole = json::parse(eval("whole")), halves = json::parse(eval("halves"));
   CHECK(whole.at("rewards/margins") == halves.at("rewards/margins"));
   // More samples than then are refused before the first step.
-  const Outcome more = cli_in(scratch.path(),
-                              "r.yaml -q run.dir=halves train.steps=6 "
-                              "validation.steps=1 dataset.valid_path=p.jsonl" +
-                                  adapters);
+  const Outcome more = cli_in(
+      scratch.path(), "r.yaml -q run.dir=halves train.steps=6 validation.steps=1" + adapters);
   CHECK(more.status == 12);
   CHECK_MESSAGE(has(more.err, "are those of 0 samples of the valid split"), more.err);
   // Answers of the mock dataset repeat after an epoch.
-  done(scratch,
-       "r.yaml -q run.dir=mock model.init_from='' '~dataset' "
-       "'+dataset={type: mock, answers: 2, epoch_samples: 4}' tokenizer=byte train.steps=4 "
-       "'model={type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, "
-       "seq_length: 16}'");
+  scratch.write("m.yaml",
+                "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, "
+                "seq_length: 16}\ntokenizer: byte\nobjective: {type: dpo}\n"
+                "dataset: {type: mock, answers: 2, epoch_samples: 4}\nrun: {threads: 1}\n"
+                "validation: {steps: 0}\ntrain: {steps: 8}\n");
+  done(scratch, "m.yaml -q run.dir=mock");
 }
 
 TEST_CASE("an objective refuses what it cannot learn from") {
