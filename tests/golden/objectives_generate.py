@@ -110,7 +110,7 @@ def answer_logps(model, prompt, answer):
 def of_functions(config, rows):
     """The same by the loss functions of trainers whose data path is not needed."""
     model, beta = base(), config.get("beta", 0.1)
-    stub = types.SimpleNamespace(accelerator=types.SimpleNamespace(device="cpu"), beta=beta, alpha=0.0, loss_type=config.get("cpo", "sigmoid"),
+    trainer = types.SimpleNamespace(accelerator=types.SimpleNamespace(device="cpu"), beta=beta, alpha=0.0, loss_type=config.get("cpo", "sigmoid"),
                                  label_smoothing=config.get("smooth", 0.0), simpo_gamma=config.get("simpo_gamma", 0.0))
     means = bool(config.get("orpo")) or config.get("cpo") in ("ipo", "simpo")
     lengths = torch.tensor([[len(r["chosen_ids"]), len(r["rejected_ids"])] for r in rows])
@@ -126,11 +126,11 @@ def of_functions(config, rows):
         chosen, rejected = ((sums - reference) / (lengths if means else 1)).unbind(1)
         metrics = {}
         if config.get("orpo"):
-            losses, c, r, ratio, odds = ORPOTrainer.odds_ratio_loss(stub, chosen, rejected)
+            losses, c, r, ratio, odds = ORPOTrainer.odds_ratio_loss(trainer, chosen, rejected)
             loss = nll - losses.mean()
             metrics = {"log_odds_ratio": ratio.item(), "log_odds_chosen": odds.item()}
         else:
-            losses, c, r = CPOTrainer.cpo_loss(stub, chosen, rejected)
+            losses, c, r = CPOTrainer.cpo_loss(trainer, chosen, rejected)
             loss = losses.mean() + config.get("cpo_alpha", 0.0) * nll
         if "smooth" not in config:
             metrics["nll_loss"] = nll.item()

@@ -81,9 +81,10 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   std::optional<AnswerObjective> answers = make_answer_objective(session, nullptr);
   if (answers) answers->continue_with(saved.reference);
   if (answers && answers->source() == ReferenceSource::precomputed) {
-    const fs::path beside = ReferenceLogps::file_in(saved.checkpoints.parent_path());
+    // A run's folder may have moved since, or checkpoint.dir may be elsewhere.
+    const fs::path moved = ReferenceLogps::file_in(saved.checkpoints.parent_path());
     answers->reference() = ReferenceLogps::read(
-        fs::exists(beside) ? beside : ReferenceLogps::file_in(saved.recipe.run_directory()));
+        fs::exists(moved) ? moved : ReferenceLogps::file_in(saved.recipe.run_directory()));
   }
   if (answers) interpreter.set_objective(std::ref(*answers));
   Split split = options.split == "train"  ? Split::train

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "done.h"
+#include "golden_case.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
@@ -25,44 +26,17 @@ nlohmann::json golden_values(const std::string& name) {
   return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
 }
 
-/// The weights of a golden folder as `there`, with a tokenizer of one id for each character.
 void copy_base(const Scratch& scratch, const std::string& set = "llama_tiny", size_t ids = 200) {
-  fs::create_directories(scratch / "there");
-  for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy(source_root() / "tests/golden" / set / file, scratch / "there" / file);
-  write_at(scratch / "there/tokenizer.json", small_tokenizer(ids));
-  write_at(scratch / "there/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  copy_model(scratch, source_root() / "tests/golden" / set, ids);
 }
 
-/// Ids as text of that tokenizer.
-std::string text_of(const nlohmann::json& ids) {
-  std::string out;
-  for (const auto& id : ids) out += small_token(id.get<size_t>());
-  return out;
-}
-
-void write_records(const Scratch& scratch, const nlohmann::json& records) {
-  std::string lines;
-  for (const auto& record : records)
-    lines += nlohmann::json{{"prompt", text_of(record.at("prompt"))},
-                            {"completion", text_of(record.at("completion"))}}
-                 .dump() +
-             "\n";
-  scratch.write("x.jsonl", lines);
-}
-
-/// AdamW as in golden_common.py, on all records in each step.
+/// All records in each step.
 void write_recipe(const Scratch& scratch) {
-  scratch.write("r.yaml",
-                "model: {type: llama, init_from: there, seq_length: 32}\n"
-                "tokenizer: {type: hf, path: there}\n"
-                "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
-                "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
-                "logger: {tensorboard: false}\nscheduler: {type: constant}\n"
-                "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
-                "weight_decay: 0.1, clip_grad: 1.0}\n"
-                "validation: {steps: 0}\ntrain: {steps: 5, global_batch_size: 3, "
-                "micro_batch_size: 1}\npeft: {type: lora}\n");
+  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 32}\n" +
+                              kGoldenTraining +
+                              "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
+                              "train: {steps: 5, global_batch_size: 3, micro_batch_size: 1}\n"
+                              "peft: {type: lora}\n");
 }
 
 const std::map<std::string, std::string> kSettings = {
@@ -78,30 +52,14 @@ const std::map<std::string, std::string> kSettings = {
 /// A scratch folder with the base, the records of a golden case, and its adapters as `start`.
 void write_case(const Scratch& scratch, const std::string& name) {
   copy_base(scratch);
-  write_records(scratch, golden_values(name).at("records"));
+  scratch.write("x.jsonl", lines_of(golden_values(name).at("records")));
   write_recipe(scratch);
   fs::copy(golden(name) / "start", scratch / "start", fs::copy_options::recursive);
 }
 
-std::vector<double> column(const fs::path& run, const char* name) {
-  std::vector<double> out;
-  for (const auto& row : rows(run, name)) out.push_back(row.at(name).get<double>());
-  return out;
-}
-
-double largest_difference(const fs::path& folder, const fs::path& other) {
-  const mtrain::SafetensorsFile a(folder / "adapter_model.safetensors"),
-      b(other / "adapter_model.safetensors");
-  double worst = 0;
-  CHECK(a.tensors().size() == b.tensors().size());
-  for (const mtrain::TensorInfo& t : a.tensors()) {
-    const std::vector<float> x = mtrain::file_values(a, t),
-                             y = mtrain::file_values(b, b.at(t.name));
-    REQUIRE(x.size() == y.size());
-    for (size_t i = 0; i < x.size(); ++i)
-      worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
-  }
-  return worst;
+double adapters_differ(const fs::path& folder, const fs::path& other) {
+  return largest_difference(folder / "adapter_model.safetensors",
+                            other / "adapter_model.safetensors");
 }
 
 }  // namespace
@@ -121,11 +79,11 @@ TEST_CASE("adapters of peft train as in peft, and are exported to its format") {
       CHECK(norms[i] == doctest::Approx(steps[i].at("grad_norm").get<double>()).epsilon(1e-5));
     }
     done(scratch, "-q export run out");
-    CHECK(largest_difference(golden(name) / "end", scratch / "out") < 5e-6);
+    CHECK(adapters_differ(golden(name) / "end", scratch / "out") < 5e-6);
     // What was imported is exported again, to the bit.
     done(scratch, "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + settings);
     done(scratch, "-q export zero same");
-    CHECK(largest_difference(golden(name) / "start", scratch / "same") == 0);
+    CHECK(adapters_differ(golden(name) / "start", scratch / "same") == 0);
   }
 }
 
@@ -198,7 +156,7 @@ void check_layouts(const std::string& name) {
       CHECK(got_norms[i] == doctest::Approx(norms[i]).epsilon(1e-5));
     }
     done(scratch, "-q export " + run + " out" + run);
-    CHECK(largest_difference(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
+    CHECK(adapters_differ(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
   }
   // Data-parallel ranks share 6 samples: each record twice.
   write_at(scratch / "x.jsonl", slurp(scratch / "x.jsonl") + slurp(scratch / "x.jsonl"));

@@ -13,6 +13,7 @@
 
 #include "built_plugins.h"
 #include "done.h"
+#include "golden_case.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/train/file_values.h"
@@ -32,45 +33,17 @@ const json& golden() {
   return kGolden;
 }
 
-/// Ids as text of the small tokenizer.
-std::string text_of(const json& ids) {
-  std::string out;
-  for (const auto& id : ids) out += small_token(id.get<size_t>());
-  return out;
-}
-
-std::string lines_of(const json& records) {
-  std::string out;
-  for (const json& record : records) {
-    json line;
-    for (const auto& [key, value] : record.items())
-      line[key] = value.is_array() ? json(text_of(value)) : value;
-    out += line.dump() + "\n";
-  }
-  return out;
-}
-
 /// The weights of llama_tiny as `there`, the golden records as p.jsonl and l.jsonl, and a recipe
-/// with the AdamW of golden_common.py, for all records in each step.
+/// for all records in each step.
 void write_case(const Scratch& scratch) {
-  fs::create_directories(scratch / "there");
-  for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / "there" / file);
-  write_at(scratch / "there/tokenizer.json", small_tokenizer());
-  write_at(scratch / "there/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  copy_model(scratch, source_root() / "tests/golden/llama_tiny");
   scratch.write("p.jsonl", lines_of(golden().at("pairs")));
   scratch.write("l.jsonl", lines_of(golden().at("labels")));
-  scratch.write("r.yaml",
-                "model: {type: llama, init_from: there, seq_length: 48}\n"
-                "tokenizer: {type: hf, path: there}\n"
-                "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
-                "objective: {type: dpo}\n"
-                "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
-                "logger: {tensorboard: false}\nscheduler: {type: constant}\n"
-                "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
-                "weight_decay: 0.1, clip_grad: 1.0}\n"
-                "validation: {steps: 0}\ntrain: {steps: 3, global_batch_size: 4, "
-                "micro_batch_size: 2}\n");
+  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 48}\n" +
+                              kGoldenTraining +
+                              "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
+                              "objective: {type: dpo}\n"
+                              "train: {steps: 3, global_batch_size: 4, micro_batch_size: 2}\n");
 }
 
 std::string settings_of(const json& settings) {
@@ -81,30 +54,14 @@ std::string settings_of(const json& settings) {
   return out;
 }
 
-std::vector<double> column(const fs::path& run, const std::string& name) {
-  std::vector<double> out;
-  for (const auto& row : rows(run, name.c_str())) out.push_back(row.at(name).get<double>());
-  return out;
-}
-
 void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i)
     CHECK(got[i] == doctest::Approx(want[i]).epsilon(epsilon).scale(1));
 }
 
-/// The largest difference of exported weights.
 double difference(const fs::path& folder, const fs::path& other) {
-  const mtrain::SafetensorsFile a(folder / "model.safetensors"), b(other / "model.safetensors");
-  double worst = 0;
-  for (const mtrain::TensorInfo& t : a.tensors()) {
-    const std::vector<float> x = mtrain::file_values(a, t),
-                             y = mtrain::file_values(b, b.at(t.name));
-    REQUIRE(x.size() == y.size());
-    for (size_t i = 0; i < x.size(); ++i)
-      worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
-  }
-  return worst;
+  return largest_difference(folder / "model.safetensors", other / "model.safetensors");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "built_plugins.h"
 #include "done.h"
+#include "golden_case.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/recipe/recipe.h"
 #include "mtrain/train/file_values.h"
@@ -26,60 +27,18 @@ nlohmann::json golden_values(const std::string& name) {
   return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
 }
 
-/// The weights of the golden values as `there`, with a tokenizer of one id for each character; the
-/// records of a case as x.jsonl, its adapters as `start`, and the recipe of golden_common.py.
+/// The weights of the golden values as `there`, the records of a case as x.jsonl, its adapters as
+/// `start`, and a recipe.
 void write_case(const Scratch& scratch, const std::string& name) {
-  fs::create_directories(scratch / "there");
-  for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy(golden("base") / file, scratch / "there" / file);
-  write_at(scratch / "there/tokenizer.json", small_tokenizer(200));
-  write_at(scratch / "there/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  copy_model(scratch, golden("base"));
   fs::copy(golden(name) / "start", scratch / "start", fs::copy_options::recursive);
-  auto text = [](const nlohmann::json& ids) {
-    std::string out;
-    for (const auto& id : ids) out += small_token(id.get<size_t>());
-    return out;
-  };
-  std::string lines;
-  const nlohmann::json values = golden_values(name);
-  for (const auto& record : values.at("records"))
-    lines += nlohmann::json{{"prompt", text(record.at("prompt"))},
-                            {"completion", text(record.at("completion"))}}
-                 .dump() +
-             "\n";
-  scratch.write("x.jsonl", lines);
-  scratch.write("r.yaml",
-                "model: {type: llama, init_from: there, seq_length: 32}\n"
-                "tokenizer: {type: hf, path: there}\n"
-                "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
-                "run: {threads: 1}\nmixed_precision: {dtype: fp32}\n"
-                "logger: {tensorboard: false}\nscheduler: {type: constant}\n"
-                "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
-                "weight_decay: 0.1, clip_grad: 1.0}\n"
-                "validation: {steps: 0}\ntrain: {steps: 5, global_batch_size: 3, "
-                "micro_batch_size: 1}\n"
-                "peft: {type: lora, base: " +
-                    name + ", rank: 4, alpha: 8}\n");
-}
-
-std::vector<double> column(const fs::path& run, const char* name) {
-  std::vector<double> out;
-  for (const auto& row : rows(run, name)) out.push_back(row.at(name).get<double>());
-  return out;
-}
-
-double largest_difference(const fs::path& file, const fs::path& other) {
-  const mtrain::SafetensorsFile a(file), b(other);
-  double worst = 0;
-  CHECK(a.tensors().size() == b.tensors().size());
-  for (const mtrain::TensorInfo& t : a.tensors()) {
-    const std::vector<float> x = mtrain::file_values(a, t),
-                             y = mtrain::file_values(b, b.at(t.name));
-    REQUIRE(x.size() == y.size());
-    for (size_t i = 0; i < x.size(); ++i)
-      worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
-  }
-  return worst;
+  scratch.write("x.jsonl", lines_of(golden_values(name).at("records")));
+  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 32}\n" +
+                              kGoldenTraining +
+                              "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
+                              "train: {steps: 5, global_batch_size: 3, micro_batch_size: 1}\n"
+                              "peft: {type: lora, base: " +
+                              name + ", rank: 4, alpha: 8}\n");
 }
 
 double adapters_apart(const fs::path& folder, const fs::path& other) {
