@@ -30,7 +30,7 @@ echo "[doctest] assertions: 4096 | 4096 passed | 0 failed |"
 exit $2
 END
 }
-mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA [LOSS_WITH_GRAPHS]
+mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA [LOSS_WITH_GRAPHS [LOSS_IN_FP32]]
   program mtrain << END
 case "\$*" in
   doctor*) echo 'ok   device   backend cuda: $1' ;;
@@ -41,7 +41,10 @@ case "\$*" in
     mkdir -p "\$dir"
     loss=2.5
     case "\$*" in *backend=cuda*) loss=$2 ;; esac
-    case "\$*" in *cuda_graph.type=full_iteration*) loss=${3:-$2} ;; esac
+    case "\$*" in
+      *cuda_graph.type=full_iteration*) loss=${3:-$2} ;;
+      *backend=cuda*mixed_precision=fp32*) loss=${4:-2.5} ;;
+    esac
     for i in 1 2 3 4 5 6; do echo "{\"step\":\$i,\"loss\":\$loss,\"step_ms\":12.5}"; done > "\$dir/metrics.jsonl" ;;
 esac
 END
@@ -78,8 +81,9 @@ assert seen["results"]["kernels"][0]["peak_tflops"] == 790.5
 END
 fi
 
-check --only bench-step,bench-step-fp8
+check --only bench-step,bench-step-fp8,bench-lora
 expect "the step's speed is missing" has "$work/said" '48.6 % of 989 TFLOP/s'
+expect "the speed with adapters is missing" has "$work/said" 'lora 12000 tokens/s, qlora 12000 tokens/s, dora 12000 tokens/s'
 
 doctest_program test_cuda 1
 check --only contract
@@ -93,6 +97,12 @@ check --only training-graphs
 status=$?
 expect "status $status where graphs change a loss" test "$status" -eq 1
 expect "a changed loss is not reported" has "$work/said" 'losses are not those without graphs'
+
+mtrain_program "$h200" 2.51 2.51 2.501
+check --only finetune
+status=$?
+expect "status $status where adapters have other losses in fp32" test "$status" -eq 1
+expect "both losses of adapters are not shown" has "$work/said" 'dora 2.50100 (cpu 2.50000)'
 
 mtrain_program "$h200" 2.7
 check --only training

@@ -1,7 +1,7 @@
 # The steps of gpu_check, in order: first correctness, then speed. Sourced; report.sh defines what a step is.
-all_steps=(contract small-products golden layouts training training-graphs training-fp8 sanitizer bench-kernels bench-step
-  bench-step-fp8 bench-torch bench-torch-step)
-slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-torch bench-torch-step)
+all_steps=(contract small-products golden layouts training training-graphs finetune training-fp8 sanitizer bench-kernels bench-step
+  bench-step-fp8 bench-lora bench-torch bench-torch-step)
+slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step)
 
 # A summary of doctest's last lines: "214 cases, 91734 checks".
 counted() {
@@ -92,6 +92,45 @@ step_training_graphs() {
   fi
 }
 
+# Adapters, quantized base weights, and learning from preferences: in fp32, the losses of the first steps are the CPU's.
+pairs() { # pairs FILE: 64 made-up pairs of answers
+  local i
+  for ((i = 0; i < 64; ++i)); do
+    printf '{"prompt": "number %d:", "chosen": " %d, then %d", "rejected": " %d"}\n' "$i" "$((i * 7 % 31))" "$((i + 1))" "$((i * 5 % 17))"
+  done > "$1"
+}
+step_finetune() {
+  local name settings other wrong=0 fp32=(mixed_precision=fp32 train.steps=8 validation.interval=0 scheduler.warmup_steps=0)
+  local -A variants=(
+    [lora]='peft=lora' [dora]='peft=dora' [qlora]='peft=qlora' [int8]='peft=qlora peft.base=int8 peft.double_quant=false'
+    [dpo]='objective=dpo' [dpo-lora]='objective=dpo peft=lora')
+  pairs "$work/pairs.jsonl"
+  choose_text
+  train cpu base "${fp32[@]}" checkpoint.interval=8 || return 1
+  for name in lora dora qlora int8 dpo dpo-lora; do
+    settings=(${variants[$name]} "model.init_from=$work/base")
+    if [[ $name == dpo* ]]; then
+      settings+=(dataset=preference "dataset.path=$work/pairs.jsonl" dataset.split=100,0,0 validation.steps=0)
+      text=()
+    fi
+    train cpu "$name-cpu" "${fp32[@]}" "${settings[@]}" > "$work/cpu.log" 2>&1 &
+    other=$!
+    train cuda "$name-cuda" "${fp32[@]}" "${settings[@]}" || return 1
+    wait "$other" || { cat "$work/cpu.log"; return 1; }
+    figure+="${figure:+, }$name $(last_loss "$name-cuda")"
+    same_losses "$name" 1e-4 || { wrong=1; figure+=" (cpu $(last_loss "$name-cpu"))"; }
+  done
+  return $wrong
+}
+# same_losses NAME SHARE: whether every step's losses on the two backends are within a share of each other (below 1: of 1).
+same_losses() {
+  local count
+  count=$(all_losses "$1-cuda" | wc -l)
+  ((count > 0)) && ((count == $(all_losses "$1-cpu" | wc -l))) || return 1
+  paste <(all_losses "$1-cuda") <(all_losses "$1-cpu") |
+    awk -v share="$2" '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= share * ($2 > 1 ? $2 : 1))) wrong = 1} END {exit wrong}'
+}
+
 # FP8 on the device's unit, if it has one: the loss must be within 2 % of bf16's.
 step_training_fp8() {
   local recipe plain loss all=0
@@ -155,6 +194,19 @@ step_bench_step() { bench_step bench_llama8b_slice step; }
 step_bench_step_fp8() {
   if ((architecture < 89)); then figure="the device has no FP8 unit"; return 2; fi
   bench_step bench_llama8b_slice_fp8 step_fp8
+}
+
+# Adapters on the slice with frozen weights in bf16, in 4 bits, and DoRA.
+step_bench_lora() {
+  local variant to layers
+  layers=$(slice_layers)
+  for variant in lora qlora dora; do
+    to=$out/$variant.result.json
+    limited 70 "$mtrain" bench bench_llama8b_slice "peft=$variant" dist.backend=cuda model.layers="$layers" --steps 5 --warmup 2 --plain --json \
+      > "$to.part" || { cat "$to.part"; rm -f "$to.part"; return 1; }
+    mv "$to.part" "$to"
+    figure+="${figure:+, }$variant $(printf '%.0f tokens/s' "$(json_number "$to" tokens_per_second)")"
+  done
 }
 
 # PyTorch on the same shapes, if a Python with PyTorch is installed.
