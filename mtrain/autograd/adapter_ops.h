@@ -4,13 +4,14 @@
 
 namespace mtrain {
 
-/// y [T,N] = residual [T,N] + x [T, M*R] · wᵀ, where w [N, M*R] consists of N x M blocks of R
-/// columns: block (n, m) is the row rows[n*M + m] of table [N,R], and zeros where that is -1.
-/// `rows`: int32 [N*M]. The sum is rounded once; the gradient of the table is accumulated in float.
+/// y [T,N] = residual [T,N] + x [T, M*R] · wᵀ, where w [N, M*R] consists of N x M blocks of 1 x R:
+/// block (n, m) is row rows[n*M + m] of table [N,R], or zeros if that index is -1. `rows`: int32
+/// [N*M]. The sum is rounded once; the gradient of the table is accumulated in float.
 MT_API Tensor spread_linear(const Tensor& x_TC, const Tensor& table_NR, const Tensor& rows_NM,
                             const Tensor& residual_TN);
 
-/// Constants of scale_columns: float [N]; undefined: a factor of 1, an offset of 0.
+/// The constant inputs of scale_columns(), float [N] each. An undefined factor counts as 1, an
+/// undefined offset as 0.
 struct ColumnGain {
   Tensor factor = {}, offset = {};
 };
@@ -18,8 +19,8 @@ struct ColumnGain {
 /// rounded once. `v` is a parameter.
 MT_API Tensor scale_columns(const Tensor& x_TN, const Tensor& v_N, const ColumnGain& gain = {});
 
-/// out[r] = <a[r], b[r]> of matrices [R,D] of one dtype, in float; without gradients. `numbers`:
-/// int32, 0 … R-1.
+/// out[r] = <a[r], b[r]>, float [R]: the dot products of the rows of two matrices [R,D] of the same
+/// dtype. Not differentiable. `numbers`: the row indices 0 … R-1, int32.
 MT_API Tensor dots_of_rows(const Tensor& a_RD, const Tensor& b_RD, const Tensor& numbers_R);
 
 }  // namespace mtrain

@@ -46,8 +46,8 @@ MT_API Tensor gelu(const Tensor& x, GeluKind kind);
 MT_API Tensor gelu_mul(const Tensor& gate_TF, const Tensor& up_TF, GeluKind kind);
 /// y = max(x, 0) or its square, element by element.
 MT_API Tensor relu(const Tensor& x, ReluKind kind);
-/// y = map(x), element by element: the logits of a head for uses other than the loss, which takes
-/// the map itself.
+/// y = map(x), element by element. For logits that a model returns; cross_entropy() and
+/// linear_cross_entropy() apply their map themselves.
 MT_API Tensor map_logits(const Tensor& x_TV, const LogitMap& map);
 /// y = dropout(x) with probability p while training. The mask depends only on seed, name, step and
 /// global token index; ExecutionContext::first_token and ExecutionContext::own_tokens give the

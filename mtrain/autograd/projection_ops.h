@@ -1,5 +1,5 @@
 // Differentiable ops between the projections of attention and its products: norms of queries and
-// keys, limits of their values, a gate of the output. Conventions as in ops.h.
+// keys, clamping, and a gate of the output. Conventions as in ops.h.
 #pragma once
 #include <functional>
 
@@ -18,7 +18,7 @@ struct HeadNormForm {
   bool layer = false;  // LayerNorm, not RMSNorm
   float eps = 1e-6f;
   float offset = 0;  // w + offset in place of w, with `head` and `own_head`
-  /// For `all_heads` where the ranks have different heads: `join` sums float [2, T] over them in
+  /// For `all_heads` if heads are sharded over ranks: `join` sums float [2, T] over these ranks, in
   /// place. Collective; called in forward and in backward.
   std::function<void(const Tensor& sums_2T)> join = {};
   HeadLayout whole = {};    // with `join`: the layout of all ranks together
@@ -30,8 +30,8 @@ struct HeadNormWeights {
   Tensor q, q_bias, k, k_bias;
 };
 
-/// Normalizes query and key heads of qkv [T, layout.width()]; values stay. Takes over the tensor
-/// and normalizes it in place; only a copy of the queries and keys is kept for backward. All
+/// Normalizes query and key heads of qkv [T, layout.width()]; values do not change. Takes over the
+/// tensor and normalizes it in place; only a copy of the queries and keys is kept for backward. All
 /// weights have the dtype of qkv.
 MT_API Tensor head_norm(Tensor&& qkv, const HeadLayout& layout, const HeadNormForm& form,
                         const HeadNormWeights& weights);

@@ -1,6 +1,6 @@
-// The weights of a Hugging Face folder as floating-point tensors. Those that the folder stores
-// quantized appear under the names and in the shapes that the model's code has for them, as bf16,
-// and are dequantized while they are read:
+// The weights of a Hugging Face folder as floating-point tensors. Quantized weights are dequantized
+// while they are read. They appear as bf16 tensors with the names and shapes that the parameters
+// have in the code of the model:
 // - FP8 in blocks (DeepSeek-V3, arXiv:2412.19437): X is F8_E4M3, and X_scale_inv has a factor for
 //   each block of its last two dimensions, of the size that quantization_config.weight_block_size
 //   gives; the last blocks of a row or column may be smaller;

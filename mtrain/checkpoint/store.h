@@ -131,8 +131,8 @@ class MT_API CheckpointStore {
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices,
                          std::string_view meta);
 
-  /// From the next save on, the checkpoints of these steps are not deleted for their age. Not
-  /// during a save.
+  /// From the next save on, the checkpoints of these steps are kept even if `keep` newer ones
+  /// exist. Must not be called during a save.
   void keep_steps(std::vector<int64_t> steps) { kept_steps_ = std::move(steps); }
 
   /// Collective: every rank passes its failure, or null. If any rank failed, throws on all ranks

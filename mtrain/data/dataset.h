@@ -42,12 +42,11 @@ struct Sample {
   std::span<int32_t> positions;  // position of each token within its sequence: 0 to seq_length - 1
   /// the first index of each sequence: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
-  /// The number of positions at the end that are padding: no text of the sample. Experts leave them
-  /// out. Their targets are kIgnoredTarget. 0 before get(), so a source without padding need not
-  /// set it.
+  /// The number of padded positions at the end of the sample. They are not routed to experts. Their
+  /// targets are kIgnoredTarget. 0 before get(), so a source without padding need not set it.
   int64_t padding = 0;
-  /// Of a sample with one answer: whether it is a good one, for objectives that learn from such
-  /// labels. True before get(), so a source without labels need not set it.
+  /// The label of a sample with a single answer: true if the answer is good. For objectives over
+  /// labeled answers. True before get(), so a source without labels need not set it.
   bool good = true;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.

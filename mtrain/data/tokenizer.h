@@ -111,7 +111,7 @@ class MT_API StreamDecoder {
 };
 
 /// Throws Error(plugin) that names the tokenizer, the first id outside its vocab_size() and its
-/// position. A model would read such an id as nothing.
+/// position. The embedding of a model would return zeros for such an id.
 MT_API void check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
 /// The special tokens that the tokenizer's file puts before a text, such as "<s>"; empty: none.

@@ -28,9 +28,9 @@ struct ExpertRanks {
   /// Ops between send() and arrive() overlap with the exchange; otherwise send() waits for it. The
   /// ops and the bits of the result are the same.
   bool overlap_send = false;
-  /// Every rank gets the tokens of all ranks by an all-gather, and a reduce-scatter adds up what
-  /// the ranks' experts make of them, instead of two all-to-alls of rows. All ranks have the same
-  /// number of tokens.
+  /// Instead of two all-to-alls of rows, an all-gather gives every rank the tokens of all ranks,
+  /// and a reduce-scatter sums the results of the ranks' experts. All ranks have the same number of
+  /// tokens.
   bool gather_tokens = false;
 
   int64_t ranks() const { return group ? group->size() : 1; }

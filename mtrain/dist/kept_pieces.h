@@ -1,5 +1,5 @@
-// Keeps tensors that all ranks of an axis hold in pieces, one per rank, between forward and
-// backward. Stateless; for the rank's own thread.
+// Shards a tensor that all ranks of an axis hold: between forward and backward, each rank keeps one
+// piece of it. Stateless; for the rank's own thread.
 #pragma once
 #include "mtrain/autograd/ops.h"
 #include "mtrain/dist/mesh.h"

@@ -16,8 +16,8 @@
 namespace mtrain {
 
 /// A column-parallel layer: w [N,D], and b [N] or undefined. `quantized`: its products in a
-/// low-precision type; null: none; not owned. `coded`: the weight whose codes w is; null: w has
-/// values; not owned.
+/// low-precision type; null: none; not owned. `coded`: the quantized weight of which w holds the
+/// codes; null: w is not quantized; not owned.
 struct LinearWeights {
   Tensor w, b;
   const QuantizedProducts* quantized = nullptr;

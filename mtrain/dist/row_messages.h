@@ -1,7 +1,7 @@
 // An all-gather and a reduce-scatter of rows as one message per pair of ranks, so that a rank can
 // compute on one shard while others are in transfer. They send and sum the same data in the same
-// order as the collectives. For the rank's own thread; do not own the axis. Dry runs allocate the
-// memory and move nothing.
+// order as the collectives. The classes are for the rank's own thread and do not own the axis. Dry
+// runs allocate the memory and move nothing.
 #pragma once
 #include <vector>
 

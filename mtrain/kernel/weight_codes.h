@@ -1,5 +1,5 @@
-// Frozen weights that are stored as codes, with the formulas of bitsandbytes 0.50: formats, and the
-// values of codes. nn/encode_weight.h has the other direction. Stateless; for CPU and CUDA sources.
+// Dequantization of frozen weights, with the formulas of bitsandbytes 0.50: the formats, and the
+// value of each code. nn/encode_weight.h quantizes them. Stateless; for CPU and CUDA sources.
 #pragma once
 #include <cstdint>
 
@@ -18,7 +18,7 @@ constexpr const char* name(WeightFormat f) {
 }
 
 inline constexpr int64_t kNf4Block = 64;     // elements of a row that share a scale
-inline constexpr int64_t kScaleGroup = 256;  // scales that share a factor, if they are codes, too
+inline constexpr int64_t kScaleGroup = 256;  // scales that share a factor, with double quantization
 
 /// Bytes of the codes of a row.
 constexpr int64_t code_bytes(WeightFormat f, int64_t cols) {
@@ -28,7 +28,8 @@ constexpr int64_t code_bytes(WeightFormat f, int64_t cols) {
 struct Nf4Values {
   float of[16];
 };
-// The tables are not inline: a shared symbol would be a reference between instruction-set levels.
+// The tables are not inline variables: the object files of all instruction-set levels would then
+// share one symbol.
 constexpr Nf4Values kNf4Values = {
     {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
      -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
@@ -71,14 +72,14 @@ constexpr ScaleCodeValues kScaleCodeValues = {
      0.99296874f}};
 
 /// Codes in ascending order of their values: -x for each x of the table, 0, each x, 1. `table`:
-/// kScaleCodeValues, in a memory of the device.
+/// kScaleCodeValues, in memory that the device can read.
 MT_HD float scale_code_value(const ScaleCodeValues& table, uint8_t code) {
   if (code == 127) return 0.0f;
   if (code == 255) return 1.0f;
   return code < 127 ? -table.of[126 - code] : table.of[code - 128];
 }
-/// The scale of a block whose scale is a code. The product is rounded before the sum on all
-/// devices: a product in double is exact, so no fused operation can take its place.
+/// The scale of a block, dequantized (double quantization). The product is rounded before the sum
+/// on all devices: a product in double is exact, so no fused operation can take its place.
 MT_HD float decoded_scale(const ScaleCodeValues& table, uint8_t code, float factor, float offset) {
   const auto product = static_cast<float>(static_cast<double>(scale_code_value(table, code)) *
                                           static_cast<double>(factor));

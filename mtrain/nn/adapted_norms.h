@@ -1,6 +1,7 @@
-// The norms of the rows of w + s·b·a, without that sum: ‖w‖² + 2 <w aᵀ, s b> + <s b (a aᵀ), s b> of
-// each row, from thin products in float. For weight-decomposed adapters (DoRA: Liu et al. 2024,
-// arXiv:2402.09353), to which these norms are constants. For the rank's own thread.
+// Computes the norm of each row of w + s·b·a without that sum: its square is ‖w‖² + 2 <w aᵀ, s b> +
+// <s b (a aᵀ), s b>, from low-rank matrix products in float. For weight-decomposed adapters (DoRA:
+// Liu et al. 2024, arXiv:2402.09353), whose gradient treats these norms as constants. For the
+// rank's own thread.
 #pragma once
 #include <memory>
 

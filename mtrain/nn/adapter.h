@@ -1,8 +1,8 @@
-// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): to a frozen weight w [out,in], an
-// adapter adds s · b · a with trained a [rank,in] and b [out,rank]. With magnitudes (DoRA: Liu et
-// al. 2024, arXiv:2402.09353), the rows of the sum get a trained norm. AdapterPlan says which
-// weights have an adapter, and which parameters are trained; layers make their adapters by it, and
-// refer to it. For the rank's own thread.
+// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): an adapter adds s · b · a to a frozen
+// weight w [out,in], with trained a [rank,in] and b [out,rank]. With magnitudes (DoRA: Liu et al.
+// 2024, arXiv:2402.09353), the norm of each row of the sum is trained, too. AdapterPlan determines
+// which weights have an adapter and which parameters are trained; layers create their adapters from
+// it and refer to it. For the rank's own thread.
 #pragma once
 #include <optional>
 #include <set>
@@ -24,8 +24,8 @@ struct AdapterOptions {
   float dropout = 0;           // probability of dropping an element of x before a, while training
   bool magnitudes = false;     // the norm of each row of w + s · b · a is trained
   bool share_experts = false;  // all experts of a block have one adapter
-  std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
-  std::vector<std::string> exclude;  // the same, without adapters although a target matches
+  std::vector<std::string> targets;  // patterns, see AdapterPlan::matrices_of()
+  std::vector<std::string> exclude;  // patterns of matrices that get none even if a target matches
   std::vector<std::string> train;    // patterns of further parameters that are trained
 };
 
@@ -41,17 +41,18 @@ class MT_API AdapterPlan {
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
-  /// Whether the matrices of experts get adapters: a pattern of `targets` that has the word experts
-  /// must match, so that others, such as mlp.*, leave them out. `weight`:
+  /// Whether the matrices of experts get adapters: only if a pattern of `targets` matches that
+  /// contains the word "experts"; other patterns, such as mlp.*, do not apply to experts. `weight`:
   /// "layers.3.mlp.experts.up".
   bool adapts_experts(const std::string& weight);
-  /// Whether a parameter is trained: those of adapters, and those that a pattern of `train`
-  /// matches.
+  /// Whether a parameter is trained: true for adapters, and for parameters that match a pattern of
+  /// `train`.
   bool trains(const std::string& parameter);
   /// "layers.3.attn.qkv.lora_a"
   static bool is_adapter(std::string_view parameter);
 
-  /// Adapters that are off add nothing: the model is the one without them. They are on at first.
+  /// Switches all adapters on or off. While they are off, layers compute as if they had none.
+  /// Initially on.
   void turn(bool on) { on_ = on; }
   bool is_on() const { return on_; }
 
@@ -72,32 +73,33 @@ class MT_API AdapterPlan {
   bool on_ = true;
 };
 
-/// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
-/// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the
-/// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
-/// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
-/// other one are partial sums. The magnitudes m are those of the rows of the weight:
-/// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that a start needs no norms and
-/// bf16 keeps its digits.
+/// The adapters of one weight, which may hold several matrices (LogicalMatrix), each with its own a
+/// and b. The parameter `lora_a` [matrices · rank, in] stacks all a; in `lora_b` [out, rank], the b
+/// of a matrix has the same rows as the matrix has in the weight. If the weight is sharded over
+/// tensor-parallel ranks, the one of the two parameters that has the sharded dimension is sharded
+/// likewise, and the gradient of the other one is a partial sum. `lora_magnitude` [out] stores the
+/// magnitudes m of the weight's rows as m - ‖w‖: it starts as zeros, so initialization needs no
+/// norms, and bf16 represents small changes of m.
 class MT_API Adapter {
  public:
-  /// The adapters that the plan of `scope`, the layer's, gives to a weight; nothing if there are
-  /// none. `out`, `in`: the weight's dimensions.
+  /// The adapters of a weight according to the plan of `scope`, the scope of its layer; nothing if
+  /// it has none. `out`, `in`: the weight's dimensions.
   static std::optional<Adapter> of(const Scope& scope, const Parameter& weight, const Dim& out,
                                    const Dim& in);
-  /// The layer with its adapters: y[T,out] = x[T,in] · wᵀ + s · (dropout(x) · aᵀ) · bᵀ, or with
-  /// magnitudes m / ‖w + s·b·a‖ times that, whose norm is a constant for the gradient; plus bias
-  /// and `residual`, which may be undefined. In a tensor-parallel region: x and y are those of the
-  /// product with the weight. With magnitudes, the product with w takes dropout(x), too, in the
-  /// part of y that differs from x · wᵀ (as in peft). While the plan's adapters are off: the layer
-  /// without them.
+  /// The output of the layer with its adapters: y[T,out] = x[T,in] · wᵀ + s · (dropout(x) · aᵀ) ·
+  /// bᵀ, plus bias and `residual`, which may be undefined. With magnitudes, the sum before bias and
+  /// residual is multiplied by m / ‖w + s·b·a‖, where the gradient treats the norm as a constant;
+  /// as in peft, the part of y that differs from x · wᵀ then uses dropout(x) in the product with w,
+  /// too. In a tensor-parallel region, x and y are sharded as for the product with the weight
+  /// alone. While the plan's adapters are off: the output of the layer without them.
   Tensor product(const Tensor& x, const LinearWeights& layer, const Tensor& residual = {}) const;
-  /// The same in two parts, for layers whose inputs are sharded: what ranks sum, and the rest.
+  /// product() in two parts, for layers whose inputs are sharded: partial() gives the summand that
+  /// is reduced over ranks, finish() turns the sum into the output.
   Tensor partial(const Tensor& x, const LinearWeights& layer) const;
   Tensor finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const;
   Parameter& a() const { return *a_; }
   Parameter& b() const { return *b_; }
-  /// m - ‖w‖; null: no magnitudes.
+  /// The parameter m - ‖w‖; null: no magnitudes.
   Parameter* magnitudes() const { return magnitudes_; }
 
  private:
@@ -114,17 +116,18 @@ class MT_API Adapter {
   float scale_, dropout_;
   uint64_t dropout_key_;
   Tensor rows_;  // int32 [out · matrices]: the row of b for each block of `rank` columns of the
-                 // block matrix [out, matrices · rank]; -1: a block of zeros. Undefined: b is it
+                 // block matrix [out, matrices · rank]; -1: a block of zeros. Undefined: the block
+                 // matrix is b itself
   std::optional<AdaptedNorms> norms_;  // of layers with magnitudes
 };
 
-/// The adapters of the matrices of experts [experts, out, in]: one for each, with `lora_a`
-/// [experts, rank, in] and `lora_b` [experts, out, rank], which are sharded like the experts; or
-/// one for all of them, with 1 instead of experts.
+/// The adapters of the matrices of experts [experts, out, in]: one for each expert, with `lora_a`
+/// [experts, rank, in] and `lora_b` [experts, out, rank], sharded like the experts; or one that all
+/// experts share, with 1 in place of `experts`.
 class MT_API ExpertAdapter {
  public:
-  /// Nothing if the plan of `scope`, the weight's, gives it no adapters. Error(config) with dropout
-  /// or magnitudes, or if experts that are sharded over etp shall share an adapter.
+  /// Nothing if the plan of `scope`, the scope of the weight, gives it no adapters. Error(config)
+  /// with dropout or magnitudes, or for a shared adapter of experts that are sharded over etp.
   static std::optional<ExpertAdapter> of(const Scope& scope, const Parameter& weight);
   /// y[R,out] + s · (x[R,in] · aᵀ) · bᵀ, or y while the plan's adapters are off; the rows of an
   /// expert are consecutive.

@@ -9,10 +9,9 @@
 namespace mtrain {
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.
-/// Norms of queries and keys, the limit of values and rotary positions follow in this order, in
-/// place.
-/// Like the MLPs, it adds its result to `residual` if that is defined; the last product does this
-/// when it stores its result, which saves a pass over memory.
+/// Norms of queries and keys, clamping (AttentionOptions::clip) and rotary positions follow in this
+/// order, in place. Like the MLPs, it adds its result to `residual` if that is defined; the last
+/// product does this when it stores its result, which saves a pass over memory.
 class MT_API Attention {
  public:
   Attention(const Scope& scope, Dim embed, const AttentionOptions& options);

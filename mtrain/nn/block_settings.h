@@ -1,5 +1,5 @@
-// The shape of a decoder's blocks and of what is around them, as settings: norms and where they
-// stand, the MLP, factors of the residual stream and of the logits. Values.
+// Settings of a decoder's blocks, embedding and head: kind and position of norms, the MLP, factors
+// of the residual stream and of the logits. Values.
 #pragma once
 #include <string>
 
@@ -34,9 +34,9 @@ struct MT_API BlockSettings {
   bool norms_before() const { return norm_position != "post"; }
   bool norms_after() const { return norm_position != "pre"; }
   bool is_parallel() const { return parallel != "none"; }
-  /// Attention and MLP read the result of one norm.
+  /// True if attention and MLP read the output of the same norm.
   bool shares_norm() const { return parallel == "one_norm" && norms_before(); }
-  /// Matrices of the MLP.
+  /// Number of matrices of the MLP.
   int64_t mlp_matrices() const { return mlp_gated ? 3 : 2; }
   /// Throws Error(config) for settings that contradict each other.
   void check() const;

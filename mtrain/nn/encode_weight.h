@@ -1,6 +1,6 @@
-// Values to codes of frozen weights, with the formulas of bitsandbytes 0.50 on CPUs (functional.py:
-// quantize_4bit, quantize_blockwise, int8_vectorwise_quant): the same bits. kernel/weight_codes.h
-// has the other direction. On the host; stateless, thread-safe.
+// Quantizes frozen weights, with the formulas of bitsandbytes 0.50 on CPUs (functional.py:
+// quantize_4bit, quantize_blockwise, int8_vectorwise_quant) and bit-identical results.
+// kernel/weight_codes.h dequantizes them. On the host; stateless, thread-safe.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,15 +24,15 @@ MT_API void encode_row(WeightFormat format, std::span<const float> x, float larg
                        uint8_t* codes);
 MT_API float largest_of(std::span<const float> x);
 
-/// Scales as codes: decoded_scale(codes[i], factors[i / kScaleGroup], offset). `offset`: the mean
-/// of the scales.
+/// Quantized scales (double quantization): scale i is decoded_scale(codes[i], factors[i /
+/// kScaleGroup], offset), where `offset` is the mean of the scales.
 struct ScaleCodes {
   std::vector<uint8_t> codes;
   std::vector<float> factors;
   float offset = 0;
 };
 MT_API ScaleCodes encode_scales(std::span<const float> scales);
-/// The same with this offset.
+/// The same with a given offset.
 MT_API ScaleCodes encode_scales(std::span<const float> scales, float offset);
 
 }  // namespace mtrain

@@ -35,7 +35,7 @@ class MT_API Linear {
   }
   Parameter& weight;
   Parameter* bias;
-  /// Null: none.
+  /// The adapters of the layer; null: it has none.
   const Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
 
  private:
@@ -92,8 +92,8 @@ struct NormOptions {
 /// embedding is built.
 MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                              float init_std);
-/// The same for a stage that reads the matrix, whatever it is for: this rank's matrix, or a copy
-/// that it gets here. All ranks of ParallelContext::embedding_group must call it.
+/// The same for any stage that reads the embedding matrix: returns the matrix of this rank, or a
+/// copy that this call adds. All ranks of ParallelContext::embedding_group must call it.
 MT_API Parameter& shared_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                                float init_std);
 

@@ -31,12 +31,13 @@ struct ModelInput {
   /// With context parallelism, the tokens of each sequence that this rank holds. The T tokens are
   /// only these, and `bounds` has the boundaries of the sequences among them. Null: all tokens.
   std::shared_ptr<const ContextSlice> cp_slice;
-  /// [T], on the host: 1 for positions that are padding, which experts leave out; null: none. The
-  /// prompt's tokens are no padding, although their targets are ignored.
+  /// [T], on the host: 1 for padded positions, which are not routed to experts; null: there are
+  /// none. The tokens of a prompt are not padding, although their targets are ignored.
   std::shared_ptr<const std::vector<int32_t>> padding;
   float loss_weight = 0;  // the gradient of each token's loss in backward; 0: not known yet
-  /// The gradient of each token's loss is not loss_weight, and known only in backward: the head
-  /// keeps its logits. loss_weight is then only that of the routers' losses.
+  /// True for objectives over answers: the gradient of each token's loss is known only in backward,
+  /// so the head keeps its logits until then, and loss_weight applies only to the losses of
+  /// routers.
   bool weighted_later = false;
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.

@@ -42,7 +42,7 @@ struct ModelPart {
   bool auxiliary = false;               // as in ComputedPart
   bool operator==(const ModelPart&) const = default;
 };
-/// Of one stage: those that compute are in the order in which forward computes them.
+/// The parts of one stage. Those that compute are in the order of forward.
 using StageParts = std::vector<ModelPart>;
 
 /// "layers.3" of "layers.3.attn.qkv.weight"; "" for a parameter outside of numbered blocks.

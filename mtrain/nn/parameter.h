@@ -84,8 +84,7 @@ struct MT_API Parameter {
   bool adapter = false;  // added to a weight of the model (nn/adapter.h): model.init_from lacks it
   const QuantizedWeight* quantized =
       nullptr;  // not null: the value may be stored as low-precision codes (nn/precision.h)
-  std::shared_ptr<CodedWeight> coded;  // not null: frozen and stored as codes (coded_parameter.h),
-                                       // which `value` has
+  std::shared_ptr<CodedWeight> coded;  // not null: frozen and quantized; `value` has the codes
   // With ZeRO, these are sharded over data-parallel ranks (optim/param_buckets.h): then `master` is
   // undefined, and value and gradient have memory only while it is needed.
   Tensor master;     // float: updated by the optimizer, saved in checkpoints

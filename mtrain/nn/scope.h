@@ -53,8 +53,8 @@ class MT_API Scope {
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay,
                    std::optional<ParamRole> role = {}) const;
 
-  /// The parameter "weight" [out,in] of a linear layer, which holds these matrices (none: it is
-  /// one). Within blocks, it is stored as codes if it is frozen and the settings say so.
+  /// The parameter "weight" [out,in] of a linear layer, which consists of `matrices` (none: it is
+  /// one matrix). Within blocks, it is quantized if it is frozen and BuildSettings::frozen is set.
   Parameter& linear_weight(const Dim& out, const Dim& in, const Init& init,
                            const std::vector<LogicalMatrix>& matrices) const;
 

@@ -11,15 +11,15 @@
 
 namespace mtrain {
 
-/// Parameters: attn; mlp; norm1 and norm2, the norms of what they read; norm1_after and
-/// norm2_after, those of their outputs. Which of the norms there are is a matter of the settings.
+/// Parameters: attn and mlp; norm1 and norm2, which normalize their inputs; norm1_after and
+/// norm2_after, which normalize their outputs. The settings determine which of these norms exist.
 class MT_API TransformerBlock final : public DecoderBlock {
  public:
   /// Block `index` of the model. `experts`: the MLP is a mixture of experts; null: it is one MLP.
   TransformerBlock(const DecoderSettings& settings, const Scope& scope, int64_t index,
                    const RopeTable& rope, const MoeOptions* experts = nullptr);
   Tensor operator()(Tensor x_TD, const ModelInput& input) const override;
-  /// Null: the block has none.
+  /// The mixture of experts; null: the block has none.
   Moe* experts() { return moe_ ? &*moe_ : nullptr; }
 
  private:

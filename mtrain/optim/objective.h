@@ -1,8 +1,9 @@
-// Objective: the plugin kind for what training minimizes over whole answers, from their
-// log-probabilities: DPO and its relatives. An objective is a pure function on the host, in double:
-// it knows neither tensors nor ranks nor micro-batches. The trainer sums the log-probabilities of
-// each answer's tokens, and starts backward with the derivatives that the objective returns, each
-// divided by the number of records of the global batch. Const members are safe from any thread.
+// Objective: the plugin kind for training objectives over whole answers (DPO and similar ones),
+// computed from the log-probabilities of the answers. An objective is a pure function on the host,
+// in double; it does not depend on tensors, ranks or micro-batches. The trainer sums the
+// log-probabilities of each answer's tokens, and starts backward with the derivatives that the
+// objective returns, each divided by the number of records of the global batch. Const members are
+// safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>

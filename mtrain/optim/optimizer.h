@@ -84,15 +84,17 @@ class MT_API Optimizer {
     return UpdateScope::whole_matrices;
   }
   /// State in other shapes than the parameter's: called once for each logical matrix of a parameter
-  /// with scope whole_matrices. Shampoo's: {{"left", {rows, rows}}, {"right", {cols, cols}}}. Only
-  /// the ranks that update the parameter allocate it. The result must be the same on all ranks.
+  /// with scope whole_matrices. Example, Shampoo: {{"left", {rows, rows}}, {"right", {cols,
+  /// cols}}}. Only the ranks that update the parameter allocate it. The result must be the same on
+  /// all ranks.
   virtual std::vector<MatrixState> matrix_state(const ParamInfo& /*param*/,
                                                 const LogicalMatrix& /*matrix*/) const {
     return {};
   }
   /// The shapes of the float tensors that update() allocates for one logical matrix and has at the
-  /// same time, so that `mtrain check` and the memory check before a run count them: Muon's
-  /// products. Without it, an update that allocates may run out of memory in the first step.
+  /// same time, so that `mtrain check` and the memory check before a run count them, such as the
+  /// matrix products of Muon. Without this declaration, an update that allocates may run out of
+  /// memory in the first step.
   virtual std::vector<Shape> workspace(const ParamInfo& /*param*/,
                                        const LogicalMatrix& /*matrix*/) const {
     return {};

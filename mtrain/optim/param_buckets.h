@@ -2,9 +2,8 @@
 // (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al.
 // 2023, arXiv:2304.11277). A parameter's value is its compute copy, in the model's dtype; its
 // master weight is the float copy that the optimizer updates, or the value itself if that is float.
-// Owns the memory of gradients and,
-// from zero 1 on, of values and master weights. Parameters are in flat buckets, each split into one
-// equal shard per rank.
+// Owns the memory of gradients and, from zero 1 on, of values and master weights. Parameters are in
+// flat buckets, each split into one equal shard per rank.
 //   zero 0  every rank holds everything
 //   zero 1  master weights exist only for the rank's own shard; values are gathered after updates
 //   zero 2  also gradients, except those of a bucket during its backward

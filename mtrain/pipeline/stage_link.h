@@ -22,8 +22,8 @@ class MT_API StageLink {
     /// A receive blocks the program until its data has arrived (TransferMode::rendezvous in
     /// simulate()).
     bool blocking = false;
-    /// By stage: while training, its input has the rows of this number of streams, one stream below
-    /// the other. Empty: one for each stage.
+    /// By stage: the number of residual streams in its input while training, concatenated along the
+    /// rows. Empty: one for each stage.
     std::vector<int64_t> streams = {};
     /// With `blocking`: consecutive transfers in the program are all started before one is awaited.
     bool batched = false;

@@ -11,8 +11,8 @@ namespace mtrain {
 /// the model's other settings.
 bool hf_has_effect(const HfModel& model, const std::string& path);
 
-/// The value for which a setting stands: whether router.normalize=auto is always or never. Null: it
-/// stands for itself.
+/// The value to which a setting resolves, such as "always" or "never" for router.normalize=auto.
+/// Null: it is its own value.
 Node hf_meaning(const HfModel& model, const std::string& path);
 
 }  // namespace mtrain

@@ -52,8 +52,8 @@ struct HfKey {
   std::string setting;    // below model: "norm_eps"
   bool training = false;  // setting: used only in training, so the recipe's own value takes
                           // precedence
-  /// setting: their value and ours, where they differ. If all of theirs are true or false, there
-  /// are no others.
+  /// setting: pairs of their value and ours that mean the same. If all of theirs are true or false,
+  /// there are no others.
   std::vector<std::pair<Node, Node>> values;
   /// setting: theirs is a list for the blocks, the first word as often as ours says, then the
   /// second.

@@ -18,17 +18,17 @@ namespace mtrain {
 std::optional<double> hf_factor(const HfKey& key,
                                 const std::function<Node(const std::string& path)>& value_of);
 
-/// Our value for theirs by the table of the key; null: the table lacks it.
+/// The setting's value for a value of config.json, from HfKey::values; null: the table lacks it.
 const Node* hf_in_table(const HfKey& key, const hf::Json& value);
 /// The setting's value for that of config.json, where `factor` is hf_factor() of the key; null if
 /// that is not known.
 Node hf_ours(const HfKey& key, const hf::Json& value, FieldType type, std::optional<double> factor);
-/// The number of config.json from which the setting follows, where `factor` is hf_factor() of the
-/// key. Of those that give it exactly, the one with fewer digits.
+/// The number in config.json that gives the setting, where `factor` is hf_factor() of the key. If
+/// several numbers give it exactly, the one with the fewest digits.
 double hf_theirs(const HfKey& key, double setting, double factor);
 
-/// The number that 0 stands for as the value of a setting, by `zeros` of the family; null if that
-/// does not say. `value_of`: the setting of a path, null if it is not known.
+/// The number for which the value 0 of a setting stands, from `zeros` of the family; null if
+/// `zeros` has no entry for it. `value_of`: the setting of a path, null if it is not known.
 Node hf_meaning_of_zero(const HfFamily& family, const std::string& setting,
                         const std::function<Node(const std::string& path)>& value_of);
 

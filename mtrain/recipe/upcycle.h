@@ -38,13 +38,14 @@ MT_API std::string not_upcyclable(const Schema& dense, const Schema& experts);
 /// The parameter of the experts that starts from a parameter of the dense model; the same name for
 /// a parameter outside of the MLPs that become experts.
 MT_API std::string upcycled_name(const HfModel& model, const std::string& dense);
-/// Whether a parameter is one of those, and the shape that it has in the dense model.
+/// Whether a parameter is a matrix of such experts; and the shape that it has in the dense model.
 MT_API bool is_upcycled(const std::string& parameter);
 MT_API Shape dense_shape(const Upcycling& how, const std::string& parameter, const Shape& shape);
 /// The values of such a parameter of this shape from those of the dense model's.
 MT_API std::vector<float> upcycled(const Upcycling& how, const std::string& parameter,
                                    const Shape& shape, const std::vector<float>& dense);
-/// Gives the experts of one copy equal rows: the first one's. `rows` has a row for each expert.
+/// Overwrites the rows of all experts of a copy with the row of its first expert. `rows` has a row
+/// for each expert.
 MT_API void share_rows(const Upcycling& how, std::vector<float>& rows);
 
 }  // namespace mtrain

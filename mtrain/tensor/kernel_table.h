@@ -388,12 +388,12 @@ struct HadamardArgs {
   DType dtype;
 };
 
-/// w[rows, cols] = the values of a weight that is stored as codes (kernel/weight_codes.h). Scales
-/// are floats; or, of nf4, codes: block b of row r has the code scale_codes[r, b] in group
+/// Dequantizes a weight to w[rows, cols] (kernel/weight_codes.h). Scales are floats or, for nf4
+/// with double quantization, codes: block b of row r has the code scale_codes[r, b] in group
 /// (first_block[r] + b) / kScaleGroup.
 struct DecodeWeightArgs {
   const uint8_t* codes;        // [rows, code_bytes(format, cols)]
-  const float* scales;         // [rows], or [rows, cols / kNf4Block] of nf4; null: they are codes
+  const float* scales;         // [rows]; nf4: [rows, cols / kNf4Block]; null: double quantization
   const uint8_t* scale_codes;  // [rows, cols / kNf4Block]
   const float* groups;         // [groups, 2]: factor and offset
   const int32_t* first_block;  // [rows]

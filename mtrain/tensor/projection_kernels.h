@@ -1,6 +1,6 @@
 // Arguments of the kernels between the projections of attention and its products: norms of queries
-// and keys, limits of their values, the gate of the output. Part of kernel_table.h, whose
-// conventions hold. Values; pointers are not owned.
+// and keys, clamping, the gate of the output. Part of kernel_table.h, whose conventions hold.
+// Values; pointers are not owned.
 #pragma once
 #include <cstdint>
 

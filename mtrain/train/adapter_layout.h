@@ -27,8 +27,8 @@ struct AdaptedTensor {
   std::string name;  // of the tensor
   int64_t out = 0, in = 0;
   bool transposed = false;  // the file stores [in,out]
-  int64_t stacks = 1;       // so many matrices [out / stacks, in] one after the other
-  bool experts = false;     // of experts
+  int64_t stacks = 1;    // the tensor is this many matrices [out / stacks, in], one after the other
+  bool experts = false;  // of experts
   std::vector<Block> blocks;
   std::vector<Row> rows;  // those that have an adapter
 };
@@ -44,8 +44,8 @@ struct AdaptedLayer {
 /// A tensor of the folder with rows of parameters that peft.train names.
 struct TrainedTensor {
   std::string name;
-  std::vector<std::string> parameters;  // of which it holds rows
-  std::vector<Shape> shapes;            // of these, as a whole; with rows that are padding
+  std::vector<std::string> parameters;  // whose rows it holds
+  std::vector<Shape> shapes;            // of the whole parameters, including padding rows
   std::vector<bool> trained;            // which of these are trained
   HfPlacement place;
   std::vector<std::string> copies;  // tensors that repeat this one
@@ -58,8 +58,8 @@ struct AdapterLayout {
   std::vector<std::string> names;  // of all tensors of the family
 };
 
-/// Of the model of a recipe and the family of its model.init_from. Error(config) if that is not a
-/// Hugging Face folder, or if an adapted or trained parameter is in none of its tensors.
+/// The layout for a recipe's model and the family of its model.init_from. Error(config) if that is
+/// not a Hugging Face folder, or if an adapted or trained parameter is in none of its tensors.
 AdapterLayout adapter_layout(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// Tensors of a folder that a run of adapters trains itself (peft.train, peft's modules_to_save).
-// Stateless functions for one thread.
+// Tensors that a run with adapters trains directly, not through adapters (peft.train; peft's
+// modules_to_save). Stateless functions for one thread.
 #pragma once
 #include <map>
 #include <string>
@@ -22,10 +22,12 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
 
 /// Whether a tensor of these parameters is the embedding and, by model.tie_embeddings, the head.
 bool is_tied_table(const Recipe& recipe, const std::vector<std::string>& parameters);
-/// Why such a tensor of a folder cannot be read: peft has trained the embedding alone.
+/// The error text for such a tensor in a folder of peft that was trained as embedding only, not as
+/// head.
 std::string untied_fault(const std::string& tensor);
 
-/// What does not fit between the tensors of a folder of peft and those that peft.train names.
+/// The mismatches between the tensors of a folder of peft and those that peft.train names, one line
+/// each.
 std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout,
                                       const Recipe& recipe);
 /// Writes the rows of a tensor to this rank's part of a trained parameter, whose index among those

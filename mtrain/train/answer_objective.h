@@ -1,7 +1,8 @@
 // AnswerObjective: runs an Objective on the micro-batches of a step or of an evaluation. Sums the
-// tokens' losses to log-probabilities of answers, over the ranks of cp; gets the reference's; turns
-// the objective's derivatives into the gradients of the tokens' losses; collects what it reports.
-// Refers to the parallel context and the adapters. For the rank's own thread.
+// tokens' losses to log-probabilities of answers, over the ranks of cp; gets those of the reference
+// model; turns the objective's derivatives into gradients of the tokens' losses; collects the
+// metrics that the objective reports. Refers to the parallel context and the adapters. For the
+// rank's own thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -48,7 +49,7 @@ class MT_API AnswerObjective {
   /// without tape and dropout, collective over the pipeline.
   void begin(std::span<const MicroBatch> batches, double weight, Interpreter& interpreter,
              const Interpreter::InputOf& input_of);
-  /// Adds the answers' log-probabilities under the model as it is to `out`, by micro-batch and row;
+  /// Adds the answers' log-probabilities under the current model to `out`, by micro-batch and row;
   /// only ranks with the last stage, and of cp only the first, get values.
   void measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
                const Interpreter::InputOf& input_of, std::vector<ReferenceLogps::Entry>& out);

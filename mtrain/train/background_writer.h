@@ -16,12 +16,12 @@ namespace mtrain {
 class BackgroundWriter {
  public:
   explicit BackgroundWriter(SafetensorsWriter& file);
-  /// Ends the thread; what was not written is lost unless finish() returned.
+  /// Ends the thread. Data that is not written yet is lost, unless finish() has returned.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  /// Takes the next bytes. Throws the error of a write before.
+  /// Takes the next bytes. Throws the error of an earlier write.
   void write(std::span<const std::byte> bytes);
   /// Waits until all is written, and finishes the file. Throws the error of any write.
   void finish();

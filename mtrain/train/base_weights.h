@@ -13,9 +13,8 @@ namespace mtrain {
 /// take as long as the import. Error(checkpoint) when there are none.
 MT_API std::string base_identity(const fs::path& from);
 
-/// The identity of the weights of model.init_from, "random" without it, with
-/// the seed of what is random; empty for a recipe that
-/// trains all weights.
+/// The identity of the frozen weights: that of the weights in model.init_from ("random" without
+/// it), and the seed of values that are random. Empty for a recipe that trains all weights.
 MT_API std::string base_identity(const Recipe& recipe);
 
 /// Throws Error(checkpoint) if the weights of model.init_from are not those to which the adapters

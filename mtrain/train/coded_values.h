@@ -1,5 +1,5 @@
-// The values that frozen weights have in training where they are stored as codes (peft.base), as
-// tensors of the Hugging Face folder of model.init_from. For the thread that makes it.
+// The dequantized values of quantized frozen weights (peft.base), with which training computes, as
+// tensors of the Hugging Face folder of model.init_from. For the thread that creates it.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,9 +14,11 @@ namespace mtrain {
 
 class MT_API CodedValues {
  public:
-  /// Reads and encodes the weights of model.init_from, on the CPU. REQUIRES: peft.base is not same.
+  /// Reads and quantizes the weights of model.init_from, on the CPU. REQUIRES: peft.base is not
+  /// same.
   CodedValues(const Recipe& recipe, PluginHost& plugins);
-  /// Replaces the values of a tensor that were encoded. REQUIRES: has(tensor).
+  /// Replaces the values of a tensor that are quantized in training by their dequantized values.
+  /// REQUIRES: has(tensor).
   void replace(std::string_view tensor, std::span<float> values) const;
   bool has(std::string_view tensor) const { return find(tensor) != sources_.end(); }
   /// The number of tensors.
@@ -25,7 +27,7 @@ class MT_API CodedValues {
  private:
   struct Source {
     HfPlacement placement;
-    std::vector<const Parameter*> parameters;  // null: has no codes
+    std::vector<const Parameter*> parameters;  // null: not quantized
   };
   using Sources = std::map<std::string, Source, std::less<>>;
   Sources::const_iterator find(std::string_view tensor) const;

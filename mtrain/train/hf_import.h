@@ -21,8 +21,8 @@ struct HfImportOptions {
   /// included, get the mean of the folder's rows, which is summed in double in their order, so that
   /// it does not depend on the layout. Nothing: the rows must be the model's.
   std::optional<int64_t> folder_vocab = {};
-  /// The folder has a dense model, of whose MLPs the experts are made (model.init_upcycle). Routers
-  /// start from random values. Then `family` is the dense model's.
+  /// The folder has a dense model, whose MLPs become the experts (model.init_upcycle). Routers
+  /// start from random values. `family` is then that of the dense model.
   std::optional<Upcycling> upcycling = {};
 };
 
@@ -35,10 +35,9 @@ MT_API void require_hf_fit(const HfDir& source, const HfFamily& family, const Hf
                            ParamList& parameters, const HfImportOptions& options = {});
 
 /// Fills masters and values of `parameters` and its buffers from the folder; quantized tensors are
-/// dequantized (checkpoint/hf_weights.h). Throws what
-/// require_hf_fit throws, and Error(checkpoint) that names a tensor with a value that is not
-/// finite, or one that has to repeat another one, such as lm_head.weight of a tied head, and
-/// differs from it.
+/// dequantized (checkpoint/hf_weights.h). Throws what require_hf_fit throws, and Error(checkpoint)
+/// that names a tensor with a value that is not finite, or a tensor that must repeat another one,
+/// such as lm_head.weight of a tied head, but differs from it.
 MT_API void import_hf_weights(const HfDir& source, const HfFamily& family, const HfModel& model,
                               ParamList& parameters, const HfImportOptions& options = {});
 

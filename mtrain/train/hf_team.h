@@ -29,7 +29,7 @@ class MT_API HfTeam {
   void together(const std::function<void()>& part) const;
   /// Collective: the text of the first rank.
   std::string of_first(std::string text) const;
-  /// Collective: what each rank says.
+  /// Collective: the value of each rank.
   std::vector<bool> of_each(bool mine) const;
 
  private:
@@ -38,9 +38,9 @@ class MT_API HfTeam {
   Communicator* ranks_ = nullptr;  // null: one rank
 };
 
-/// Distributes things of these sizes over the ranks that are `able`, so that the largest sum is
-/// small: the largest first, each to the rank that has least. Returns the rank of each. REQUIRES:
-/// the first rank is able.
+/// Distributes items of these sizes over the ranks that are `able` so that the largest sum is
+/// small: the largest item first, each to the rank with the smallest sum so far. Returns the rank
+/// of each item. REQUIRES: the first rank is able.
 MT_API std::vector<int> balanced(const std::vector<uint64_t>& sizes, const std::vector<bool>& able);
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
 // Low-rank adapters under the names of a Hugging Face folder's weights, as PyPI's peft stores them:
-// adapter_config.json and adapter_model.safetensors. From a run's checkpoint or from such a folder,
-// to such a folder or added to the weights. Values; stateless functions for one thread.
+// adapter_config.json and adapter_model.safetensors. Functions read them from a run's checkpoint or
+// from such a folder, write such a folder, and add them to the weights. Values; stateless functions
+// for one thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,11 +25,11 @@ class Session;
 struct PeftModule {
   std::string weight;  // the tensor's name: "model.layers.0.self_attn.q_proj.weight"
   int64_t out = 0, in = 0, rank = 0;
-  double alpha = 0;                   // as in adapter_config.json
-  double scale = 1;                   // alpha / rank, or alpha / sqrt(rank)
-  bool transposed = false;            // the file stores [in,out]
-  int64_t stacks = 1;                 // so many matrices [out / stacks, in] one after the other
-  bool experts = false;               // of experts
+  double alpha = 0;         // as in adapter_config.json
+  double scale = 1;         // alpha / rank, or alpha / sqrt(rank)
+  bool transposed = false;  // the file stores [in,out]
+  int64_t stacks = 1;    // the tensor is this many matrices [out / stacks, in], one after the other
+  bool experts = false;  // of experts
   std::vector<float> a, b;            // [rank,in], [out,rank]
   std::vector<float> magnitude = {};  // [out]; empty: none
   /// The place of an element of [out,in] in the file's tensor.
@@ -55,7 +56,7 @@ struct PeftAdapter {
   double alpha = 0, dropout = 0;
   bool rslora = false;
   bool dora = false;  // all modules have magnitudes
-  bool tied = false;  // a trained embedding that is also the output head stays both
+  bool tied = false;  // ensure_weight_tying: a trained tied embedding remains tied
   std::string base;   // base_model_name_or_path: the folder of the weights; may be empty
   std::string task;   // task_type; empty: none
 };
@@ -67,9 +68,10 @@ struct PeftAdapter {
 MT_API PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins,
                                   const CheckpointStore& store, int64_t step);
 
-/// Fills the adapters of `parameters` of this rank. Error(checkpoint) with everything in which the
-/// adapters differ from those of the recipe: weights, ranks, factors. `folder`: for messages.
-/// `warns`: of adapters that train otherwise than in peft; one rank of a job does.
+/// Fills the adapters among this rank's `parameters`. Error(checkpoint) that lists all differences
+/// from the adapters of the recipe: weights, ranks, factors. `folder`: for messages. `warns`:
+/// whether this rank warns about adapters that train differently than in peft; true on one rank of
+/// a job.
 MT_API void import_adapters(const PeftAdapter& adapter, const std::string& folder,
                             const Recipe& recipe, PluginHost& plugins, ParamList& parameters,
                             bool warns);
@@ -92,13 +94,14 @@ MT_API std::vector<float> row_norms(std::span<const float> values, int64_t out, 
 MT_API void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session& session);
 
 /// Reads a folder of peft. Error(checkpoint) that names every key of adapter_config.json that
-/// changes the result and is not supported, and tensors that have no partner or another shape.
+/// changes the result and is not supported, and tensors without their counterpart (a or b) or with
+/// a wrong shape.
 MT_API PeftAdapter read_peft_folder(const fs::path& folder);
 
-/// Writes such a folder; `dtype`: of the tensors. Tensors that are whole are those of
-/// modules_to_save. Error(config) that names those that peft cannot have there: of modules with
-/// adapters, and those that are not the weight or the bias of a module; and adapters of experts,
-/// which peft does not load. Error(io) if `to` exists.
+/// Writes such a folder; `dtype`: of the tensors. PeftAdapter::whole becomes modules_to_save.
+/// Error(config) that names what peft cannot store or load: whole tensors of modules with adapters,
+/// whole tensors that are not the weight or the bias of a module, and adapters of experts.
+/// Error(io) if `to` exists.
 MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to);
 
 /// Whether the folder has adapter_config.json.

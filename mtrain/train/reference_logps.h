@@ -37,7 +37,8 @@ class MT_API ReferenceLogps {
   /// Collective: rank 0 reads the file; all ranks get the values, or fail.
   static ReferenceLogps read(const fs::path& file, Communicator& ranks);
 
-  /// The number of samples of the two splits that it has, from the first one on.
+  /// The number of samples of the training and of the validation data that it covers, from the
+  /// first one on.
   int64_t train_samples = 0, valid_samples = 0;
 
  private:

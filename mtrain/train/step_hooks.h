@@ -1,6 +1,6 @@
-// What the collectives of a step's program do: Gather and Release, of stages and of parts of the
-// model, to the parameters; Scatter, R and its steps to the gradients. Stateless; for the rank's
-// own thread.
+// Connects the collectives of a step's program to the objects that execute them: Gather and
+// Release, of stages and of parts of the model, to the parameters' buckets; reductions, Scatter and
+// R to the gradient reducer. Stateless; for the rank's own thread.
 #pragma once
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/pipeline/interpreter.h"

@@ -87,7 +87,8 @@ class MT_API Trainer {
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
           std::unique_ptr<OwnMesh> own_mesh);
   bool first() const { return mesh_.first(); }
-  /// Whether the run is only to get a step 0 with the weights: then nothing of a step is built.
+  /// True if the run only saves a step 0 with the weights (mtrain import); then nothing that only
+  /// training needs is built.
   bool weights_only() const {
     return recipe_.weights_only && ranks_.size() == 1 && recipe_.settings.dist.zero == 0;
   }

@@ -15,8 +15,8 @@ MT_API int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokeni
 /// Logs how many rows of model.vocab_size belong to no id of the tokenizer: as a warning if there
 /// are more than padding explains.
 MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer);
-/// In words, how many of `rows` rows model.init_vocab=resize adds to those of the folder, or drops
-/// of them, and how many of the rows become padding because only the first `ids` have a token;
+/// Describes how many rows model.init_vocab=resize adds to the rows of the folder, or drops from
+/// them, to get `rows`, and how many rows become padding because only the first `ids` have a token;
 /// empty for other recipes.
 MT_API std::string resize_words(const Recipe& recipe, int64_t rows, int64_t ids);
 /// Logs these words, if there are any.

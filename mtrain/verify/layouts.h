@@ -1,7 +1,8 @@
 // Verifies that a recipe trains the same model in every parallel layout. A small twin of the recipe
-// is trained on one rank, then in each layout with ranks as threads; losses, gradient norms and
-// each parameter's gradient are compared. Each layout uses a twin of a suitable size (twin_size).
-// Refers to the plugins, which must outlive it. Not synchronised: one thread at a time.
+// is trained on one rank, then in each layout, with ranks as threads or processes; losses, gradient
+// norms and each parameter's gradient are compared. Each layout uses a twin of a suitable size
+// (twin_size). Refers to the plugins, which must outlive it. Not synchronised: one thread at a
+// time.
 #pragma once
 #include <functional>
 #include <map>

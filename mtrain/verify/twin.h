@@ -22,10 +22,10 @@ struct TwinSize {
 /// rank. Its sizes allow every layout on `ranks` ranks: heads, widths and samples are multiples of
 /// `ranks`, the sequence length of 2 * ranks, and there is a block for every possible stage (at
 /// most 8). Windows end within a sequence, and blocks with and without one alternate if the recipe
-/// has both. Adapters (peft) have a small rank and belong to random weights. The vocabulary is the
-/// byte tokenizer's 257, which is prime. Throws Error(config) when
-/// the recipe is invalid on one rank or needs a part that this build does not have. Keeps only the
-/// order of axes from the `dist` section.
+/// has both. Adapters (peft) have a small rank and belong to random weights. The vocabulary has the
+/// 257 ids of the byte tokenizer, a prime number. Throws Error(config) when the recipe is invalid
+/// on one rank or needs a part that this build does not have. Keeps only the order of axes from the
+/// `dist` section.
 MT_API std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps);
 
 /// The size of the twin for a layout, at most `whole`: four blocks or one per stage, and per

@@ -7,18 +7,19 @@
 
 namespace mtrain {
 
-/// For each element one of 2^kUniformBits equally spaced numbers between middle - spread and
-/// middle + spread. A number is a fixed-point number whose bits are draws of dropout with
-/// probability 1/2, so that a device makes it from kernels that it has; without that kernel, the
-/// host draws. About five passes over memory per bit.
+/// For each element one of 2^kUniformBits equally spaced numbers between middle - spread and middle
+/// + spread. Each is a fixed-point number whose bits are results of the dropout kernel with p =
+/// 1/2, so a device needs no kernel for them; if the backend lacks the dropout kernel, the host
+/// computes the numbers. About five passes over memory per bit.
 class UniformDraws {
  public:
   /// For the rows of a tensor of the residual stream, of the current step.
   UniformDraws(const ExecutionContext& ctx, int64_t rows, uint64_t name_key)
       : name_key_(name_key), step_(ctx.step), tokens_(stream_tokens(ctx, rows)) {}
   UniformDraws() = default;
-  /// float [rows, columns] = middle + spread · (2 u - 1), u = Σ_i bit_i 2^-i + half a step, for
-  /// i = 1 … kUniformBits. The same at each call, also in a later step.
+  /// float [rows, columns] = middle + spread · (2 u - 1), u = Σ_i bit_i 2^-i + half a step, for i =
+  /// 1 … kUniformBits. Every call gives the same numbers, even if the step of the context has
+  /// changed since construction.
   Tensor make(ExecutionContext& ctx, const Shape& shape, float middle, float spread) const;
 
  private:

@@ -73,9 +73,9 @@ struct PeftSection {
   double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false, double_quant = true;
   std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train;
-  /// Weights of the model are frozen.
+  /// True if the weights of the model are frozen.
   bool frozen() const { return type != "none"; }
-  /// Of an adapter's output.
+  /// The factor of an adapter's output.
   double scale() const;
   bool share_expert_adapters = true;
   void bind(Fields& f);
