@@ -9,7 +9,7 @@
 
 namespace mtrain {
 
-/// The memory that the sample was given, and what its values must be below.
+/// The memory of the sample, and the upper bounds of its values.
 struct SampleBounds {
   std::span<const int32_t> tokens, targets, positions;  // [seq_length] each
   int64_t vocab_size = 0;  // ids must be less than this; 0: only negative ids are refused

@@ -32,8 +32,8 @@ MT_API TokenizerRecord tokenizer_record(const Tokenizer& tokenizer, int64_t toke
 /// Reads the record, or that of packs; nothing when there is none, or when it belongs to another
 /// pair. Throws Error(data) when it is damaged.
 MT_API std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file);
-/// What the help of check_tokenizer() tells the user to write: to choose a tokenizer by its name,
-/// and to accept a pair that was prepared with another one. The defaults are for a recipe.
+/// What the help text of check_tokenizer() suggests: how to choose a tokenizer by its name, and how
+/// to accept a pair that was prepared with another one. The defaults are for a recipe.
 struct TokenizerWords {
   std::string name = "set tokenizer.type=", accept = "dataset.any_tokenizer=true";
 };

@@ -17,7 +17,7 @@ namespace mtrain {
 struct MoeOptions {
   int64_t experts = 8;
   int64_t ffn = 0;              // width of one expert
-  int64_t latent = 0;           // width of what the experts read and write; 0: that of the stream
+  int64_t latent = 0;           // width of the experts' inputs and outputs; 0: that of the stream
   int64_t shared_ffn = 0;       // width of the shared expert; 0: none
   bool shared_overlap = false;  // the shared expert overlaps with the dispatch of tokens
   bool shared_gate =

@@ -13,7 +13,7 @@ struct Dual {
   /// The log-probability of the chosen answer, or of the only one, and that of the rejected one.
   static Dual chosen(const Answer& a) { return {a.logp, 1, 0}; }
   static Dual rejected(const Answer& a) { return {a.logp, 0, 1}; }
-  /// A function of this number with this value and slope there.
+  /// Applies a function to this number: `result` is its value there, `slope` its derivative.
   Dual map(double result, double slope) const {
     return {result, slope * d_chosen, slope * d_rejected};
   }

@@ -105,8 +105,8 @@ class MT_API ParamBuckets final : public LeafWatch {
   const ShardingOptions& options() const { return options_; }
   ExecutionContext& context() const { return ctx_; }
 
-  /// Call it after an update of the own slices. Zero 1 and 2: gathers the new values on all ranks.
-  /// Zero 3: frees gathered values; the next gather has the new ones. Collective.
+  /// Call it after an update of this rank's slices. Zero 1 and 2: gathers the new values on all
+  /// ranks. Zero 3: frees gathered values; the next gather has the new ones. Collective.
   void sync_values();
   /// Call it after only master weights were written (by a checkpoint): updates the values.
   /// Communication happens at the next use of values.

@@ -20,11 +20,11 @@ class InnerStepCursor {
                   const Hooks& hooks)
       : action_(action), steps_(steps), rules_(rules), hooks_(hooks) {}
 
-  /// The model reads parameters of `part` next: goes on to the step that needs them. Does nothing
+  /// The model reads parameters of `part` next: advances to the step that needs them. Does nothing
   /// if an exchange of another part comes first; ParamBuckets then refuses the read unless the
   /// parameters are gathered anyway.
   void read(PartId part);
-  /// The model adds to the gradient of a parameter of `part` next. In B and W, goes on to the step
+  /// The model adds to the gradient of a parameter of `part` next. In B and W, advances to the step
   /// that does so. Throws Error(config) if the reduction of such gradients has started in this
   /// action: the model computes in another order than its parts say.
   void write(PartId part, const std::string& parameter);

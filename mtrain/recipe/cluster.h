@@ -25,7 +25,7 @@ struct GpuType {
 struct Cluster {
   int64_t world_size = 0;  // ranks; 0: not given
   bool starts_run =
-      false;        // a run starts on this machine, with dist.nproc ranks if world_size is 0
+      false;        // true: a run starts on this machine, with dist.nproc ranks if world_size is 0
   std::string gpu;  // "h200"; empty: not given
 };
 

@@ -1,5 +1,5 @@
-// What a copy of a recipe in another folder needs besides its text, and whether its settings are
-// those of the original. Stateless; reads files and writes none.
+// Finds the files that a copy of a recipe in another folder needs besides its text, and compares
+// the settings of the copy with those of the original. Stateless; reads files and writes none.
 #pragma once
 #include <string>
 #include <vector>

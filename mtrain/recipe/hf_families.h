@@ -132,7 +132,7 @@ struct HfTensorRule {
   bool vector = false;      // of one row: the file's tensor has one dimension
   bool matrix = false;      // of one dimension: the file's tensor has two, and one row
   bool keys_last = false;   // Part::all: queries, then values, then keys
-  int64_t groups = 1;       // Part::all: this for each of so many groups of heads
+  int64_t groups = 1;       // Part::all: the layout repeats for this many groups of heads
   HfConditions when;
   std::string blocks;  // the name of a set of blocks; empty: all
   bool not_in_blocks = false;

@@ -1,7 +1,7 @@
-// Settings of a Hugging Face folder's model that its config.json does not give, because all models
-// of the family have the same value, what a setting of 0 stands for, and numbers of config.json
-// that follow from a setting and others. Used by hf_config.cc and hf_write_config.cc. Stateless
-// functions; safe from any thread.
+// Settings of a Hugging Face folder's model that its config.json does not contain because all
+// models of the family have the same value; the values for which a setting of 0 stands; conversion
+// between numbers of config.json and settings. Used by hf_config.cc and hf_write_config.cc.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace mtrain {
 
-/// The factor by which a number of config.json is larger than the setting, by `times` of its key: 1
-/// without it. Nothing: a setting of the expression is not known, or the factor is not positive.
+/// The number in config.json divided by the setting, from `times` of the key; 1 without `times`.
+/// Nothing if a setting in that expression is not known, or if the result is not positive.
 std::optional<double> hf_factor(const HfKey& key,
                                 const std::function<Node(const std::string& path)>& value_of);
 

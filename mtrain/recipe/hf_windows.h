@@ -1,4 +1,4 @@
-// Which blocks of a model have an attention window, as config.json says it. Stateless functions.
+// Which blocks of a model have an attention window, according to config.json. Stateless functions.
 #pragma once
 #include <cstdint>
 #include <optional>

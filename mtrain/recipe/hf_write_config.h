@@ -11,7 +11,7 @@
 
 namespace mtrain {
 
-/// What config.json says besides the model's settings.
+/// The contents of config.json other than the model's settings.
 struct HfConfigFacts {
   DType dtype = DType::f32;  // of the tensors
   int64_t vocab_size = 0;    // rows of the embedding matrix in the file
@@ -32,9 +32,9 @@ MT_API std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& m
 MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& family,
                                   const HfModel& model, const HfConfigFacts& facts);
 
-/// The generation_config.json `source` of the folder from which the run started, for a table with
-/// `vocab_size` rows: ids of tokens without a row become those of config.json, or are left out if
-/// that has none. Otherwise it stays as it is.
+/// Adapts `source`, the generation_config.json of the folder from which the run started, to an
+/// embedding with `vocab_size` rows: ids of tokens without a row are replaced by those in
+/// config.json, or left out if that has none. Everything else is unchanged.
 MT_API std::string hf_generation_text(const std::string& config_json, const std::string& source,
                                       int64_t vocab_size);
 /// The text of generation_config.json: the ids of special tokens that config.json names.

@@ -22,7 +22,8 @@ struct TrainState {
     int64_t last = -1;         // step of the last one; -1: none, or the run does not need it
     double best_loss = 0;      // the lowest loss, of best_step
     int64_t best_step = -1;    // -1: none was finite
-    int64_t waited = 0;        // validations in a row that have not lowered the loss
+    int64_t waited = 0;        // validations in a row that have not lowered the loss by more than
+                               // validation.min_improvement
     double kept_loss = 0;      // of the checkpoint that keep_best keeps, of kept_step
     int64_t kept_step = -1;    // -1: none
     std::string samples = {};  // identity of what they measure

@@ -1,4 +1,4 @@
-// Values of tensors in files: floats from and to the types of safetensors files. Stateless;
+// Converts the values of tensors between float and the types of safetensors files. Stateless;
 // thread-safe.
 #pragma once
 #include <cstddef>

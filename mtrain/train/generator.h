@@ -27,8 +27,8 @@ struct SamplingOptions {
 MT_API int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                             double draw);
 
-/// Throws Error(config) for a recipe whose model predicts neither the next token nor, with an
-/// encoder and a decoder, a text from another one.
+/// Throws Error(config) for a recipe whose model is neither a next-token model nor an
+/// encoder-decoder model.
 MT_API void require_generating_model(const Recipe& recipe, PluginHost& plugins);
 
 class MT_API Generator {

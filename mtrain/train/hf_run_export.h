@@ -46,7 +46,7 @@ MT_API HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
                                      const CheckpointStore& store, int64_t step, const fs::path& to,
                                      std::optional<GgmlType> type, const HfRunOptions& options);
 
-/// The type of a GGUF file for that of a folder.
+/// The GGUF type that corresponds to the dtype of a folder.
 MT_API GgmlType ggml_type_of(DType dtype);
 
 }  // namespace mtrain

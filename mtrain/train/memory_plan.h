@@ -18,10 +18,10 @@ struct MemoryPlan {
   size_t reserved =
       0;            // including blocks that the allocator caches: the memory taken from the system
   size_t free = 0;  // the free memory of the device now
-  int64_t ranks_here = 1;               // that share it; set by require_memory
-  size_t more_elsewhere = 0;            // additional memory that ranks other than rank 0 need
-  int64_t parameters = 0;               // of the whole model
-  int64_t trained = 0;                  // those that are not frozen
+  int64_t ranks_here = 1;     // ranks that share the device's memory; set by require_memory
+  size_t more_elsewhere = 0;  // additional memory that ranks other than rank 0 need
+  int64_t parameters = 0;     // of the whole model
+  int64_t trained = 0;        // those that are not frozen
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
   std::vector<InnerStepRules> steps;    // of the built model, by pipeline rank
 };
