@@ -1,7 +1,7 @@
 // Differentiable ops of mixtures of experts: the router, dispatch of tokens to rows of experts and
-// back, and products with one matrix per expert. The host selects the experts, because it needs the
-// numbers of rows anyway. Dimensions: T tokens, E experts, K experts per token, D width, N outputs,
-// R rows (one per pair of a token and one of its experts). For the rank's own thread.
+// back, and matrix products with one matrix per expert. The host selects the experts, because it
+// needs the numbers of rows anyway. Dimensions: T tokens, E experts, K experts per token, D width,
+// N outputs, R rows (one per pair of a token and one of its experts). For the rank's own thread.
 #pragma once
 #include <functional>
 #include <memory>

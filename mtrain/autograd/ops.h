@@ -15,7 +15,7 @@ namespace mtrain {
 
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + residual[T,N]; `b` and `residual` may be undefined. The sum
 /// is rounded once. The gradient of w accumulates in float inside the GEMM. With `quantized`, which
-/// must outlive the tape, all three products are in a low-precision type.
+/// must outlive the tape, the matrix products of forward and backward are in a low-precision type.
 MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N = {},
                      const Tensor& residual_TN = {}, const QuantizedProducts* quantized = nullptr);
 /// y[T,D]: y[t] = table[ids[t] - first_row]. ids int32 [T] must be valid rows of the whole table;

@@ -1,9 +1,9 @@
-// QuantizedProducts: the three products of a linear layer in FP8 or FP4. Operands are rounded to
-// the low-precision type with scales according to a recipe. The products multiply codes on the
-// device's low-precision unit, or otherwise their bf16 values (code times tile scale, which bf16
-// represents exactly). Sums are in float, and scales of whole tensors are applied after the sum.
-// Everything else (bias, residual, gradients, master weights) is unaffected. Owned by the layer's
-// model; for the rank's own thread.
+// QuantizedProducts: the three matrix products of a linear layer (forward and the two gradients) in
+// FP8 or FP4. Operands are rounded to the low-precision type with scales according to a recipe. The
+// products multiply codes on the device's low-precision unit, or otherwise their bf16 values (code
+// times tile scale, which bf16 represents exactly). Sums are in float, and scales of whole tensors
+// are applied after the sum. Everything else (bias, residual, gradients, master weights) is
+// unaffected. Owned by the layer's model; for the rank's own thread.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -40,7 +40,8 @@ class MT_API JobJudge {
   /// The first rank that has failed silently. Call it several times a second; a longer pause
   /// between calls does not count, since this process was stopped itself.
   std::optional<WatchFinding> look(Time now, bool also_stuck = true);
-  /// A sentence about a rank that has become much slower than the others; once per rank.
+  /// A sentence about a rank that has become much slower than the others; not repeated for the same
+  /// rank until it has caught up.
   std::optional<std::string> slow_rank();
 
   /// The status of every rank, one line for ranks with the same status: "ranks 0-2 on n1: 17 steps

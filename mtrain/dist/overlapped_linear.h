@@ -28,9 +28,9 @@ struct LinearWeights {
 MT_API Tensor linear(const Tensor& x_TD, const LinearWeights& layer,
                      const Tensor& residual_TN = {});
 
-/// Whether a product may be split into products of `rows` rows each without changing bits. From
-/// this size on, backends sum over K in one order for any number of rows; smaller products may use
-/// another order. `terms` is K.
+/// Whether a matrix product may be split into products of `rows` rows each without changing bits.
+/// From this size on, backends sum over K in one order for any number of rows; smaller products may
+/// use another order. `terms` is K.
 MT_API bool rows_may_be_split(int64_t rows, int64_t outputs, int64_t terms);
 
 /// The result of gathered_linear().

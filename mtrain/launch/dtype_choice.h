@@ -1,7 +1,7 @@
 // Resolves mixed_precision.dtype=auto: to the type of the run that is resumed, else to bf16 if the
-// recipe has FP8 or FP4 products, else to the faster of bf16 and fp32 on the recipe's backend. This
-// happens once, before any code reads the type; the result is then stored in the recipe. Stateless
-// functions; call on one thread.
+// recipe has FP8 or FP4 matrix products, else to the faster of bf16 and fp32 on the recipe's
+// backend. This happens once, before any code reads the type; the result is then stored in the
+// recipe. Stateless functions; call on one thread.
 #pragma once
 #include <string>
 

@@ -1,7 +1,7 @@
-// The layers that all models share: products with a weight, embeddings, norms and the output head.
-// Attention is in mtrain/nn/attention.h, MLPs are in mtrain/nn/mlp.h. Layers are values that hold
-// references to parameters: the constructor adds the parameters, a call puts ops on the tape. For
-// the rank's own thread. Dimensions: T tokens, D embed, V vocab.
+// The layers that all models share: linear layers, embeddings, norms and the output head. Attention
+// is in mtrain/nn/attention.h, MLPs are in mtrain/nn/mlp.h. Layers are values that hold references
+// to parameters: the constructor adds the parameters, a call puts ops on the tape. For the rank's
+// own thread. Dimensions: T tokens, D embed, V vocab.
 #pragma once
 #include <optional>
 

@@ -1,6 +1,6 @@
-// PrecisionPlan: which layers of a model compute products in FP8 or FP4, and how, according to the
-// recipe's mixed_precision. Owns the state of these layers between steps. Must outlive the model;
-// for the rank's own thread.
+// PrecisionPlan: which layers of a model compute matrix products in FP8 or FP4, and how, according
+// to the recipe's mixed_precision. Owns the state of these layers between steps. Must outlive the
+// model; for the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>

@@ -1,7 +1,8 @@
 // Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied by the
 // scale, so that small gradients do not underflow. A step with an overflow is skipped; after
-// `hysteresis` overflows the scale is halved, and after `growth_interval` consecutive steps without
-// overflow it is doubled. A value; for the rank's own thread.
+// `hysteresis` overflows the scale is halved, and again at each further overflow until it has
+// grown; after `growth_interval` consecutive steps without overflow it is doubled. A value; for the
+// rank's own thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>

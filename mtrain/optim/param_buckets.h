@@ -9,10 +9,10 @@
 //   zero 2  also gradients, except those of a bucket during its backward
 //   zero 3  also values, except between gather_part() or gather_stage() and release_part() or
 //           release_stage(), which the step's program calls
-// Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h). This is
-// transparent to models. Refers to the context, parameters and communicators, which must outlive
-// it; the parameters cannot be used after its destruction. For the rank's own thread; all ranks of
-// a group run the same program.
+// Values of weights whose matrix products are in FP8 may be stored as FP8 codes
+// (quantized_weights.h), which is transparent to models. Refers to the context, parameters and
+// communicators, which must outlive it; the parameters cannot be used after its destruction. For
+// the rank's own thread; all ranks of a group run the same program.
 #pragma once
 #include <functional>
 #include <optional>

@@ -14,8 +14,8 @@ struct TrainState {
   int64_t consumed_tokens = 0;
   int64_t updates = 0;  // updates applied: the step count of the optimizer
   double loss_scale = 1;
-  int64_t good_steps = 0;  // since the loss scale last changed
-  int64_t bad_steps = 0;   // non-finite steps that have not yet halved the scale
+  int64_t good_steps = 0;  // consecutive finite steps since the loss scale last grew
+  int64_t bad_steps = 0;   // non-finite steps that count towards the hysteresis (loss_scaler.h)
   int64_t skips = 0;       // consecutive updates skipped because of their loss or gradient norm
   /// The validations so far, for validation.patience and checkpoint.keep_best.
   struct Validations {

@@ -480,8 +480,8 @@ struct KernelTable {
   MT_KERNELS(MT_KERNEL)
 #undef MT_KERNEL
   /// The scale types that the device's matrix unit supports, one bit per QuantScale. For the
-  /// others, quantized products run as bf16 products of the rounded operands (gemm), with the same
-  /// result up to the order of sums.
+  /// others, quantized matrix products run as bf16 products of the rounded operands (gemm), with
+  /// the same result up to the order of sums.
   uint32_t quant_scales = 0;
   bool multiplies(QuantScale scale) const {
     return quantized_gemm && (quant_scales >> static_cast<int>(scale) & 1u) != 0;

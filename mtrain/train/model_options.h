@@ -25,7 +25,7 @@ std::optional<AdapterPlan> adapter_plan(const Settings& settings);
 std::function<double(const Parameter&)> lr_factor(const Settings& settings);
 /// How frozen weights are stored: peft.base. Nothing: in the compute dtype.
 std::optional<CodedFormat> frozen_format(const Settings& settings);
-/// Which products are in FP8 or FP4, and how: mixed_precision.*.
+/// Which matrix products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
 
 }  // namespace mtrain

@@ -28,8 +28,8 @@ inline constexpr double kBoundTail = 8;
 
 /// u of a dtype: half the distance from 1 to the next number.
 MT_API double unit_roundoff(DType dtype);
-/// The relative perturbation of a weight [out, in] that models the rounding of its three products
-/// over `tokens` tokens.
+/// The relative perturbation of a weight [out, in] that models the rounding of its three matrix
+/// products over `tokens` tokens.
 MT_API double weight_perturbation(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens);
 /// For LayoutRunOptions::before_step: perturbs every weight by a normal random factor of that size,
 /// different for each step and each `probe`.

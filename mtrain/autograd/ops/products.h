@@ -1,6 +1,7 @@
-// The three products of a linear layer and the gradient of its bias, shared by several ops. T
-// tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of a low-precision
-// type, with one scale each (GemmArgs). Stateless; for the rank's own thread.
+// The three matrix products of a linear layer (forward and the two gradients) and the gradient of
+// its bias, shared by several ops. T tokens, D inputs, N outputs; `accumulate` means "+=". Operands
+// may be codes of a low-precision type, with one scale each (GemmArgs). Stateless; for the rank's
+// own thread.
 #pragma once
 #include "mtrain/autograd/ops.h"
 

@@ -1,7 +1,7 @@
-// bf16 products by AMX: two by two tiles of C stay in tile registers over a chunk of K. A is packed
-// in tiles of 16 rows by 16 words; panels of B are packed in two halves (gemm_pack.h) whose rows
-// are rows of AMX tiles. One operand of each tile product stays in the L1 cache, since L2 alone
-// does not deliver tiles fast enough. An AmxProduct is for one thread.
+// bf16 matrix products by AMX: two by two tiles of C stay in tile registers over a chunk of K. A is
+// packed in tiles of 16 rows by 16 words; panels of B are packed in two halves (gemm_pack.h) whose
+// rows are rows of AMX tiles. One operand of each tile product stays in the L1 cache, since L2
+// alone does not deliver tiles fast enough. An AmxProduct is for one thread.
 #pragma once
 #include "mtrain/cpu/kernels/amx.h"
 #include "mtrain/cpu/kernels/gemm_pack.h"

@@ -1,5 +1,5 @@
-// Products y = x Bᵀ with few rows, as in text generation: dot products of unpacked rows of both
-// operands. B, which dominates the cost, is read once and never packed. For one kernel call.
+// Matrix products y = x Bᵀ with few rows, as in text generation: dot products of unpacked rows of
+// both operands. B, which dominates the cost, is read once and never packed. For one kernel call.
 #pragma once
 #include "mtrain/cpu/kernels/gemm_tile.h"
 #include "mtrain/cpu/kernels/launch.h"

@@ -1,6 +1,6 @@
-// Small products of tiles in the L1 and L2 caches: C[M, N] (+)= A[M, K] · B[K, N], C in float. K is
-// processed in 32-bit units: one float, or a pair of consecutive bf16 values where the CPU
-// multiplies such pairs. B and C are row-major, and N is a multiple of the vector length. A has
+// Small matrix products of tiles in the L1 and L2 caches: C[M, N] (+)= A[M, K] · B[K, N], C in
+// float. K is processed in 32-bit units: one float, or a pair of consecutive bf16 values where the
+// CPU multiplies such pairs. B and C are row-major, and N is a multiple of the vector length. A has
 // arbitrary strides, so its transpose needs no copy. Stateless; thread-safe.
 #pragma once
 #include <type_traits>
