@@ -1,5 +1,6 @@
-// From the results x of the head's product to logits z: the identity, z = scale * x, or a soft cap
-// z = cap * tanh(scale * x / cap) (Gemma Team 2024, arXiv:2408.00118). Stateless; thread-safe.
+// Maps the results x of the head's matrix product to logits z: the identity, z = scale * x, or a
+// soft cap z = cap * tanh(scale * x / cap) (Gemma Team 2024, arXiv:2408.00118). Stateless;
+// thread-safe.
 #pragma once
 #include "mtrain/kernel/math.h"
 

@@ -21,7 +21,7 @@ class Batch {
   bool done(size_t index);
   /// The other ranks of the unfinished messages.
   std::vector<int> peers_missing();
-  /// Those of them whose process is known to have ended.
+  /// The ranks of peers_missing() whose process is known to have ended.
   std::vector<int> peers_gone();
   /// Cancels the unfinished receives.
   void cancel() noexcept;

@@ -14,7 +14,7 @@
 
 namespace mtrain {
 
-/// What the positions of a micro-batch read and predict at one depth of multi-token prediction.
+/// The input tokens and targets of a micro-batch at one depth of multi-token prediction.
 struct TokensAhead {
   Tensor tokens_T;   // int32, the token `depth` positions later in the sequence; 0: there is none
   Tensor targets_T;  // int32, the target of that token; -1: there is none, or it is ignored

@@ -49,10 +49,10 @@ class MT_API Objective {
   virtual bool per_token() const { return false; }
   /// The names of further values that it reports, averaged over records.
   virtual std::vector<std::string> figures() const { return {}; }
-  /// REQUIRES: records() is pairs.
+  /// The loss of a pair. REQUIRES: records() is pairs.
   virtual ObjectiveValue of_pair(const Answer& chosen, const Answer& rejected) const;
-  /// Of one answer: d_chosen and reward_chosen are those of the answer, also of a bad one.
-  /// REQUIRES: records() is labels.
+  /// The loss of one labeled answer: d_chosen and reward_chosen are those of this answer, even if
+  /// it is a bad one. REQUIRES: records() is labels.
   virtual ObjectiveValue of_label(const Answer& answer, bool good) const;
 };
 

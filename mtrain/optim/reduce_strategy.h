@@ -11,7 +11,7 @@ class ReduceStrategy {
  public:
   virtual ~ReduceStrategy();
   virtual void begin_step() = 0;
-  /// By the index in ParamBuckets::buckets().
+  /// Starts the reduction of a bucket, given its index in ParamBuckets::buckets().
   virtual void start(size_t bucket) = 0;
   /// Backward is about to write the gradient of a leaf.
   virtual void before_gradient(int64_t leaf) = 0;

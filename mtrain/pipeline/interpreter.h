@@ -94,7 +94,7 @@ class MT_API Interpreter {
   void refuse_read(PartId part, const std::string& parameter) const {
     if (cursor_) cursor_->refuse_read(part, parameter);
   }
-  /// What determines the lists of inner steps.
+  /// The inputs of expand_steps() for this rank.
   const InnerStepRules& step_rules() const { return step_rules_; }
 
   /// An objective over whole micro-batches in place of the tokens' losses. Called after each

@@ -90,7 +90,8 @@ MT_API Schedule combined(const Plan& plan);
 /// before W runs. A schedule that has W already is returned unchanged.
 MT_API Schedule with_weight_actions(Schedule schedule);
 
-/// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v; or combined.
+/// The schedule of a name in `dist.schedule` (gpipe, 1f1b, interleaved, zb_h1, zb_v), or
+/// "combined".
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// The stage map that make_schedule() of that name requires.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);

@@ -20,9 +20,9 @@ struct StageCosts {
                       // to the end of W
   double gather = 0;  // time of a Gather
   double params = 0;  // memory of the gathered parameters: held from Gather to Release
-  /// Of each block, where Costs::steps has them: time of its gather, memory of its parameters while
-  /// they are gathered, time of one exchange of tokens, and the fraction of its compute that is the
-  /// experts'. Parts other than blocks cost nothing.
+  /// Costs of the inner steps of a block (Costs::steps): time of its gather, memory of its gathered
+  /// parameters, time of one exchange of tokens, and the fraction of its compute time that the
+  /// experts take. Parts other than blocks cost nothing.
   double block_gather = 0, block_params = 0, exchange = 0, expert_share = 0.5;
 };
 

@@ -45,7 +45,7 @@ using InnerSteps = std::vector<InnerStep>;       // of an action
 using InnerStepLists = std::vector<InnerSteps>;  // by position in the program; empty for actions
                                                  // other than F, B, W, Scatter and R
 
-/// What determines the inner steps of a rank's actions.
+/// The inputs from which expand_steps() computes the inner steps of a rank's actions.
 struct MT_API InnerStepRules {
   std::vector<StageParts> stages;  // by stage; may be empty for stages of other ranks
   /// ZeRO 3: parts are gathered before they compute, and released when other parts come next.

@@ -22,7 +22,7 @@ struct ForeignName {
 /// The table. A name that a schema accepts by renamed_from() also has a row, for use in another
 /// section.
 MT_API std::span<const ForeignName> foreign_names();
-/// A part of them.
+/// The rows of the table for settings of fine-tuning.
 std::span<const ForeignName> fine_tuning_names();
 
 /// The row of a name, in whatever case and with '-' or '_'; null: none.

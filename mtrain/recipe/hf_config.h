@@ -36,7 +36,7 @@ struct HfRefusal {
 
 /// The settings of a model plugin; null: there is no such plugin.
 using PluginSchema = std::function<const Schema*(std::string_view plugin)>;
-/// From a catalog, which must outlive it.
+/// Looks up the schemas in a catalog, which must outlive the result.
 MT_API PluginSchema model_schemas(const SchemaCatalog& catalog);
 
 /// The model for which a config.json is read.

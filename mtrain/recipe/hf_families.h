@@ -45,6 +45,9 @@ struct HfValue {
   int64_t factor = 1, plus = 0;
 };
 
+/// The rule for a key of config.json. In the comments, "theirs" is the value in config.json and
+/// "ours" the value of mtrain's setting; "setting:" and so on name the HfKeyRule to which a member
+/// applies.
 struct HfKey {
   std::string name;               // "rms_norm_eps"; "rope.factor" in an object (HfObject)
   std::vector<std::string> also;  // further names under which it is read
@@ -93,7 +96,7 @@ struct HfKey {
   /// 0, where the setting for blocks is empty.
   std::string exported_interval;
 
-  // What export writes.
+  // The value that export writes.
   std::optional<Node> write;           // harmless, only: this value
   bool write_nothing = false;          // never written
   bool keep = false;                   // harmless: the value in the folder of model.init_from

@@ -8,8 +8,9 @@
 
 namespace mtrain::hf {
 
-/// By layer_types: a list of kinds, or, with `layers` > 0, also a number n: every n-th block has no
-/// window, or, with -n, the first of every n blocks. Nothing: it is neither.
+/// Which blocks have a window, from layer_types: a list of kinds or, if `layers` > 0, a number n
+/// (every n-th block has no window) or -n (the first of every n blocks has none). Nothing if it is
+/// neither.
 std::optional<std::vector<bool>> windows_of(const Json& layer_types, int64_t layers);
 
 /// The n for which exactly every n-th block has no window; 0 if all blocks have one; absent for any

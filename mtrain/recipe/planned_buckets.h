@@ -8,7 +8,8 @@
 
 namespace mtrain {
 
-/// Of all pipeline ranks, in the order of GradReducer::buckets(). `stages`: InnerStepRules::stages.
+/// The buckets of all pipeline ranks, in the order of GradReducer::buckets(). `stages`:
+/// InnerStepRules::stages.
 std::vector<GradientBucket> planned_buckets(const Recipe& recipe, const PipelinePlan& plan,
                                             const std::vector<StageParts>& stages);
 

@@ -28,7 +28,8 @@ struct UpcycleFault {
   std::string what, fix;
 };
 
-/// All of them. `model`: of a plugin with experts. `dense_width`: of the dense model's MLP.
+/// All such settings of a model. `model`: a model of a plugin with experts. `dense_width`: the
+/// width of the dense model's MLP.
 MT_API std::vector<UpcycleFault> upcycle_faults(const HfModel& model, int64_t dense_width);
 /// REQUIRES: there are no faults.
 MT_API Upcycling upcycling_of(const HfModel& model, int64_t dense_width);

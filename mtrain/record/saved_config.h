@@ -56,7 +56,7 @@ MT_API SavedIdentity identity_of(const SavedConfig& config);
 MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
 /// The programs that differ now: "a different build of the plugin model llama".
 MT_API std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now);
-/// What has changed, one line each: program, library, plugins, arithmetic.
+/// The changes of program, library, plugins and arithmetic, one line each.
 MT_API std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now);
 /// The same for the training data and the tokenizer: "data: files[0].bin_bytes: 812 -> 900",
 /// "tokenizer: … -> …". Empty when `before` does not record them.

@@ -42,9 +42,9 @@ class MT_API Generator {
   /// text that is longer than model.seq_length is continued from its last seq_length tokens; logs a
   /// warning if the prompt itself is longer. Calls `on_token` with each new id.
   ///
-  /// With an encoder: it reads the prompt and the end token after it, or as much of the prompt as
-  /// it has positions for, and logs a warning. The decoder begins with the start token, and its
-  /// text has at most model.decoder_seq_length tokens.
+  /// A model with an encoder: the encoder reads the prompt and the end token after it; if the
+  /// prompt is longer than the encoder's positions, it is truncated with a warning. The decoder
+  /// begins with the start token, and its text has at most model.decoder_seq_length tokens.
   std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token = {});
   /// Logits [tokens, valid vocabulary] of a text, in float on the host. REQUIRES: not answers().

@@ -23,7 +23,7 @@ uint64_t gguf_bytes(GgmlType type, int64_t count);
 std::vector<std::byte> gguf_packed(GgmlType type, std::span<const float> values,
                                    const std::string& tensor);
 
-/// What precedes the data of a file.
+/// The header of a file: everything before the data of its tensors.
 class GgufHeader {
  public:
   void text(std::string_view key, std::string_view value);
