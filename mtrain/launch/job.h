@@ -1,5 +1,6 @@
-// Job: the ranks that train a recipe together. dist.nproc and dist.comm determine whether the ranks
-// are this thread alone, threads of this process, or processes of a launcher. Stateless functions.
+// Runs a job: the ranks that train a recipe together. dist.nproc and dist.comm determine whether
+// the ranks are this thread alone, threads of this process, or processes of a launcher. Stateless
+// functions.
 #pragma once
 #include <functional>
 #include <mutex>

@@ -1,4 +1,4 @@
-// RunHistory: the settings of each invocation that trained a run, one record each:
+// The history of a run: the settings of each invocation that trained it, one record each:
 // <run>/config/001, 002, … with the texts of SavedConfig and invocation.json. A record is written
 // atomically before the first step of its invocation. Later only two values are added: the last
 // step, and the step to which `checkpoint rewind` took the run back. The names directly below

@@ -94,14 +94,16 @@ class MT_API Trainer {
   }
   OptimizerState* optimizer_state() { return optimizer_state_ ? &*optimizer_state_ : nullptr; }
   bool should_stop();
-  /// Evaluates and keeps account of the lowest loss, for validation.patience and
-  /// checkpoint.keep_best. True if the loss is the lowest so far.
+  /// Evaluates and tracks the lowest loss, for validation.patience and checkpoint.keep_best. True
+  /// if the loss is the lowest so far.
   bool validate();
   bool tracks_best() const;
-  /// Before the first step: forgets validations of other samples and a best step whose checkpoint
-  /// is gone, and makes up for a validation that a stop has interrupted. Collective.
+  /// Called before the first step: discards the results of validations on other samples and a best
+  /// step whose checkpoint no longer exists, and repeats a validation that a stop interrupted.
+  /// Collective.
   void continue_validations();
-  /// Before a save, and after it has succeeded: which checkpoints must stay.
+  /// Called before a save, and after it has succeeded: determine which checkpoints are kept because
+  /// of their loss.
   void keep_best_steps();
   void note_saved(int64_t step);
   void report_best();
@@ -132,7 +134,8 @@ class MT_API Trainer {
   void require_references(Split split, int64_t samples, int64_t there, const char* setting) const;
   /// Whether a rank has been asked to stop, during work before or between steps. Collective.
   bool stops_now();
-  /// Before a step's program. Returns the number of records of all ranks. Collective.
+  /// Called before a step's program: prepares the objective over answers for the micro-batches.
+  /// Returns the number of records of all ranks. Collective.
   int64_t begin_answers(std::span<const MicroBatch> batches, const Interpreter::InputOf& input_of);
   bool records_step();
   StepLoss forward_backward(std::span<const MicroBatch> batches);
