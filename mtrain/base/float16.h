@@ -1,6 +1,7 @@
 // bfloat16 and IEEE half as storage types; arithmetic is done in float. For CPU and CUDA sources.
 // Conversions round to nearest even; NaN stays NaN; half overflows to infinity (IEEE 754-2019
-// §4.3.1). Value types; thread-safe.
+// §4.3.1). A GPU converts with its own instructions, which give the same bits except for a NaN's
+// payload. Value types; thread-safe.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -27,9 +28,13 @@ struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
   MT_HD explicit bf16(float f) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+#else
     uint32_t u = detail::bits_of(f);
     uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
     bits = static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? ((u >> 16) | 0x40u) : rounded);
+#endif
   }
   MT_HD explicit operator float() const {
     return detail::float_of(static_cast<uint32_t>(bits) << 16);
@@ -41,6 +46,9 @@ struct f16 {
   uint16_t bits = 0;
   f16() = default;
   MT_HD explicit f16(float f) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+#else
     uint32_t u = detail::bits_of(f);
     uint32_t sign = (u >> 16) & 0x8000u;
     uint32_t magnitude = u & 0x7FFFFFFFu;
@@ -57,8 +65,14 @@ struct f16 {
       half = detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3F000000u;
     }
     bits = static_cast<uint16_t>(sign | half);
+#endif
   }
   MT_HD explicit operator float() const {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
     uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     uint32_t magnitude = bits & 0x7FFFu;
     if (magnitude >= 0x7C00u)
@@ -68,6 +82,7 @@ struct f16 {
       return detail::float_of(sign | detail::bits_of(value));
     }
     return detail::float_of(sign | ((magnitude << 13) + 0x38000000u));
+#endif
   }
 };
 

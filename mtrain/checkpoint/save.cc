@@ -283,12 +283,12 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
         continue;  // newer checkpoints are from before a resume at an older step, possibly damaged
                    // ones that were skipped
       if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
-      if (std::ranges::find(kept_steps_, info->step) != kept_steps_.end()) continue;
       if (kept < options_.keep) {
         kept += info->problem.empty();
-      } else if (std::string why = discard(info->path); !why.empty()) {
-        warnings.push_back(std::move(why));
+        continue;
       }
+      if (std::ranges::find(kept_steps_, info->step) != kept_steps_.end()) continue;
+      if (std::string why = discard(info->path); !why.empty()) warnings.push_back(std::move(why));
     }
   } catch (const std::exception& error) {
     warnings.push_back(cat("old checkpoints were not removed: ", error.what()));

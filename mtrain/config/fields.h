@@ -83,6 +83,7 @@ struct FieldSpec {
   bool required = false, nullable = false, secret = false;
   bool input_path =
       false;  // names files to read; the base of a relative path depends on where it is written
+  bool training_only = false;  // of a model: acts while training, so that exports leave it out
   ResumeClass resume = ResumeClass::changes_result;
   Fact fact = Fact::none;  // the size that it publishes
 };
@@ -165,6 +166,9 @@ struct MT_API Field {
   Field& secret() { return spec.secret = true, *this; }
   /// One or several paths of files to read; see mtrain/recipe/input_paths.h.
   Field& input_path() { return spec.input_path = true, *this; }
+  /// Of a model: the setting acts while training and not on what trained weights compute, so that
+  /// exported folders do without it.
+  Field& training_only() { return spec.training_only = true, *this; }
   Field& resume(ResumeClass value) { return spec.resume = value, *this; }
   /// Publishes the value as a size of the model.
   Field& fact(Fact value) { return spec.fact = value, *this; }

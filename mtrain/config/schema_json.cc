@@ -44,6 +44,7 @@ Json to_json(const FieldSpec& spec) {
   if (spec.nullable) out["nullable"] = true;
   if (spec.secret) out["secret"] = true;
   if (spec.input_path) out["input_path"] = true;
+  if (spec.training_only) out["training_only"] = true;
   if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
   if (spec.fact != Fact::none) out["fact"] = name(spec.fact);
   return out;
@@ -100,6 +101,7 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "nullable", spec.nullable);
   take(object, "secret", spec.secret);
   take(object, "input_path", spec.input_path);
+  take(object, "training_only", spec.training_only);
   if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
   if (object.contains("fact")) spec.fact = by_name(object, "fact", kFacts);
   if (!spec.required) {

@@ -10,35 +10,37 @@
 namespace mtrain {
 
 /// `b` may be null. The variance uses a second pass, so that a large mean causes no cancellation.
-template <class Team, class T, class Weight>
-MT_HD void layer_norm_row(Team team, const T* x, Weight w, const T* b, T* y, float* mean,
-                          float* rstd, int64_t n, float eps) {
-  float m = team.sum(n, [&](int64_t i) { return to_float(x[i]); }) / static_cast<float>(n);
-  float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i]) - m); });
+template <class Team, class X, class Weight, class Bias, class Y>
+MT_HD void layer_norm_row(Team team, X x, Weight w, Bias b, Y y, float* mean, float* rstd,
+                          int64_t n, float eps) {
+  using T = RowValue<Y>;
+  float m = team.sum(n, [&](auto i) { return to_float(x[i]); }) / static_cast<float>(n);
+  float ss = team.sum(n, [&](auto i) { return square(to_float(x[i]) - m); });
   float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
   team.once([&] {
     *mean = m;
     *rstd = r;
   });
   if (b)
-    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i) + to_float(b[i])); });
+    team.each(n, [&](auto i) { y[i] = T((to_float(x[i]) - m) * r * w(i) + to_float(b[i])); });
   else
-    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * w(i)); });
+    team.each(n, [&](auto i) { y[i] = T((to_float(x[i]) - m) * r * w(i)); });
 }
 
 /// dx (+)= rstd * (g - mean(g) - xhat * mean(g*xhat)), g = dy*w, xhat = (x - mean)*rstd.
-template <class Team, class T, class Weight>
-MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, Weight w, float mean,
-                                   float rstd, T* dx, int64_t n, bool accumulate) {
-  auto xhat = [&](int64_t i) { return (to_float(x[i]) - mean) * rstd; };
-  auto g = [&](int64_t i) { return to_float(dy[i]) * w(i); };
-  Pair s = team.sum2(n, [&](int64_t i) { return Pair{g(i), g(i) * xhat(i)}; });
+template <class Team, class Dy, class X, class Weight, class Dx>
+MT_HD void layer_norm_row_backward(Team team, Dy dy, X x, Weight w, float mean, float rstd, Dx dx,
+                                   int64_t n, bool accumulate) {
+  using T = RowValue<Dx>;
+  auto xhat = [&](auto i) { return (to_float(x[i]) - mean) * rstd; };
+  auto g = [&](auto i) { return to_float(dy[i]) * w(i); };
+  Pair s = team.sum2(n, [&](auto i) { return Pair{g(i), g(i) * xhat(i)}; });
   float g_mean = s.first / static_cast<float>(n), gx_mean = s.second / static_cast<float>(n);
-  auto at = [&](int64_t i) { return rstd * (g(i) - g_mean - xhat(i) * gx_mean); };
+  auto at = [&](auto i) { return rstd * (g(i) - g_mean - xhat(i) * gx_mean); };
   if (accumulate)
-    team.each(n, [&](int64_t i) { dx[i] = T(to_float(dx[i]) + at(i)); });
+    team.each(n, [&](auto i) { dx[i] = T(to_float(dx[i]) + at(i)); });
   else
-    team.each(n, [&](int64_t i) { dx[i] = T(at(i)); });
+    team.each(n, [&](auto i) { dx[i] = T(at(i)); });
 }
 
 /// Contribution of one row: dw[i] += dy[i] * xhat[i].

@@ -79,10 +79,15 @@ MT_HD float scale_code_value(const ScaleCodeValues& table, uint8_t code) {
   return code < 127 ? -table.of[126 - code] : table.of[code - 128];
 }
 /// The scale of a block, dequantized (double quantization). The product is rounded before the sum
-/// on all devices: a product in double is exact, so no fused operation can take its place.
+/// on all devices: CPUs compute it in double, where it is exact, and GPUs by a function that is
+/// never fused, so that no fused operation takes its place.
 MT_HD float decoded_scale(const ScaleCodeValues& table, uint8_t code, float factor, float offset) {
+#ifdef __CUDA_ARCH__
+  const float product = __fmul_rn(scale_code_value(table, code), factor);
+#else
   const auto product = static_cast<float>(static_cast<double>(scale_code_value(table, code)) *
                                           static_cast<double>(factor));
+#endif
   return product + offset;
 }
 

@@ -63,7 +63,7 @@ void bind_embedding_noise(Fields& f, double& alpha) {
     "hidden_size) to the embeddings, before a factor of theirs; 0: none")
       .min(0)
       .example("5")
-      .resume(ResumeClass::safe);
+      .training_only();
 }
 
 float embedding_noise_size(double alpha, int64_t seq_length, int64_t width) {

@@ -1,9 +1,11 @@
 #include "mtrain/nn/coded_parameter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/parallel.h"
 #include "mtrain/base/text.h"
 #include "mtrain/nn/encode_weight.h"
 #include "mtrain/nn/parameter.h"
@@ -34,14 +36,24 @@ void require_whole_blocks(const Parameter& p) {
   }
 }
 
+/// Calls visit(row) for the rows [0, rows) of `cols` elements, on several threads if they are many.
+template <class Visit>
+void each_of(size_t rows, int64_t cols, Visit&& visit) {
+  const auto least = static_cast<size_t>((1 << 16) / std::max<int64_t>(cols, 1) + 1);
+  parallel_ranges(rows, least, [&](size_t begin, size_t end) {
+    for (size_t r = begin; r < end; ++r) visit(static_cast<int64_t>(r));
+  });
+}
+
 /// Calls visit(global row, local row, first global column, first local column, columns) for each
-/// row of each box.
+/// row of each box, on several threads. Rows of different calls are different.
 template <class Visit>
 void each_row(const Parameter& p, Visit&& visit) {
   for (const ParamBox& box : p.boxes())
-    for (int64_t r = 0; r < box.global.extent[0]; ++r)
+    each_of(static_cast<size_t>(box.global.extent[0]), box.global.extent[1], [&](int64_t r) {
       visit(box.global.offset[0] + r, box.local.offset[0] + r, box.global.offset[1],
             box.local.offset[1], box.global.extent[1]);
+    });
 }
 
 void encode_rows(Parameter& p, std::span<const float> whole) {
@@ -74,18 +86,22 @@ AllScaleCodes encode_all_scales(const Parameter& p, std::span<const float> whole
   AllScaleCodes out;
   out.first.assign(static_cast<size_t>(p.global[0]), -1), out.at.resize(out.first.size());
   for (const LogicalMatrix& m : p.matrices) {
-    std::vector<float> scales;
-    scales.reserve(static_cast<size_t>(m.num_rows() * blocks));
+    std::vector<float> scales(static_cast<size_t>(m.num_rows() * blocks));
+    std::vector<int64_t> rows;
     const auto groups_before = static_cast<int64_t>(out.groups.size() / 2);
     for (const RowRange& range : m.rows)
       for (int64_t row = range.first; row < range.first + range.rows; ++row) {
         const auto r = static_cast<size_t>(row);
-        out.first[r] =
-            static_cast<int32_t>(groups_before * kScaleGroup + static_cast<int64_t>(scales.size()));
-        out.at[r] = static_cast<int64_t>(out.codes.size() + scales.size());
-        for (int64_t b = 0; b < blocks; ++b)
-          scales.push_back(nf4_scale(whole.data() + row * cols + b * kNf4Block));
+        const int64_t before = static_cast<int64_t>(rows.size()) * blocks;
+        out.first[r] = static_cast<int32_t>(groups_before * kScaleGroup + before);
+        out.at[r] = static_cast<int64_t>(out.codes.size()) + before;
+        rows.push_back(row);
       }
+    each_of(rows.size(), cols, [&](int64_t i) {
+      const float* row = whole.data() + rows[static_cast<size_t>(i)] * cols;
+      for (int64_t b = 0; b < blocks; ++b)
+        scales[static_cast<size_t>(i * blocks + b)] = nf4_scale(row + b * kNf4Block);
+    });
     const ScaleCodes coded = encode_scales(scales);
     out.codes.insert(out.codes.end(), coded.codes.begin(), coded.codes.end());
     for (float factor : coded.factors) out.groups.insert(out.groups.end(), {factor, coded.offset});
@@ -102,14 +118,18 @@ void encode_blocks(Parameter& p, std::span<const float> whole) {
   std::vector<float> scales(static_cast<size_t>(w.rows * blocks));
   std::vector<int32_t> first(static_cast<size_t>(w.rows));
   const AllScaleCodes all = nested ? encode_all_scales(p, whole) : AllScaleCodes();
-  if (nested) scale_codes.resize(scales.size());
+  if (nested) {
+    scale_codes.resize(scales.size());
+    for (const ParamBox& box : p.boxes())
+      MT_CHECK(box.global.offset[1] - box.local.offset[1] == p.boxes().front().global.offset[1],
+               p.name, " has pieces of rows");
+  }
   each_row(p, [&](int64_t row, int64_t local, int64_t begin, int64_t at, int64_t columns) {
     for (int64_t c = 0; c < columns; c += kNf4Block)
       scales[static_cast<size_t>(local * blocks + (at + c) / kNf4Block)] = encode_nf4_block(
           whole.data() + row * cols + begin + c, codes.data() + (local * w.cols + at + c) / 2);
     if (!nested) return;
     const int64_t block = begin / kNf4Block, to = at / kNf4Block;
-    MT_CHECK(begin - at == p.boxes().front().global.offset[1], p.name, " has pieces of rows");
     std::copy_n(all.codes.begin() + all.at[static_cast<size_t>(row)] + block, columns / kNf4Block,
                 scale_codes.begin() + local * blocks + to);
     first[static_cast<size_t>(local)] =
@@ -149,8 +169,14 @@ void store_as_codes(Parameter& p, ExecutionContext& ctx, const CodedFormat& form
 
 void set_values(Parameter& p, std::span<const float> whole) {
   MT_CHECK(p.coded && static_cast<int64_t>(whole.size()) == p.global.numel(), p.name);
-  MT_USER_CHECK(std::ranges::all_of(whole, [](float x) { return std::isfinite(x); }),
-                ErrorClass::numeric, cat(p.name, " has NaN or infinity, which no code represents"),
+  std::atomic<bool> finite = true;
+  each_of(static_cast<size_t>(p.global[0]), p.global[1], [&](int64_t row) {
+    const auto values =
+        whole.subspan(static_cast<size_t>(row * p.global[1]), static_cast<size_t>(p.global[1]));
+    if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) finite = false;
+  });
+  MT_USER_CHECK(finite, ErrorClass::numeric,
+                cat(p.name, " has NaN or infinity, which no code represents"),
                 "start from weights that are finite");
   if (p.coded->format == WeightFormat::nf4)
     encode_blocks(p, whole);

@@ -89,7 +89,8 @@ std::string lacking_part(const HfFamily& family, const Schema* schema) {
 
 bool is_training_setting(const HfFamily& family, const FieldSpec& spec) {
   const auto is_lost = [&](const auto& entry) { return entry.first == spec.path; };
-  return spec.resume == ResumeClass::safe || spec.resume == ResumeClass::start ||
+  return spec.training_only || spec.resume == ResumeClass::safe ||
+         spec.resume == ResumeClass::start ||
          std::find(family.training_settings.begin(), family.training_settings.end(), spec.path) !=
              family.training_settings.end() ||
          std::any_of(family.lost_settings.begin(), family.lost_settings.end(), is_lost);

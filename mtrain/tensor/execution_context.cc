@@ -10,6 +10,7 @@ ExecutionContext::ExecutionContext(Backend& backend, Device device, uint64_t see
       seed_(seed) {}
 
 void ExecutionContext::set_profile(Profile* profile) {
+  if (profile) stream_->synchronize();  // earlier work is not the first call's
   profile_ = profile;
   stream_->set_profile(profile);
 }

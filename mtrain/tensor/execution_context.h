@@ -37,7 +37,8 @@ class MT_API ExecutionContext {
   Stream& stream() const { return *stream_; }
   CachingAllocator& memory() { return memory_; }
 
-  /// Times kernels and phases from now on; null: stops. The caller keeps ownership of the profile.
+  /// Waits for the stream's work, then times kernels and phases; null: stops. The caller keeps
+  /// ownership of the profile.
   void set_profile(Profile* profile);
   Profile* profile() const { return profile_; }
 

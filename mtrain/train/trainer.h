@@ -64,6 +64,9 @@ class MT_API Trainer {
   /// not done yet.
   StepMetrics step();
   /// Records the times of kernels and phases of the following steps; null: stops recording.
+  /// At most `steps` steps will run, as in a benchmark: what is prepared for a whole run, such as
+  /// precomputed references, is prepared for these.
+  void limit_steps(int64_t steps) { step_limit_ = steps; }
   void set_profile(Profile* profile) { session_.ctx->set_profile(profile); }
   ExecutionContext& context() { return *session_.ctx; }
   const TrainState& state() const { return state_; }
@@ -188,6 +191,7 @@ class MT_API Trainer {
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<SampleSource> train_source_;
   int64_t train_samples_ = 0;  // read by the whole run
+  int64_t step_limit_ = -1;    // steps of a benchmark; -1: a run
   std::optional<Loader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;

@@ -61,7 +61,8 @@ void Trainer::prepare_reference(bool keep) {
   if (answers_->source() != ReferenceSource::precomputed) return;
   const Settings& s = recipe_.settings;
   const fs::path file = ReferenceLogps::file_in(recipe_.run_directory());
-  const int64_t valid = s.validation.steps * s.eval_global_batch();
+  const bool limited = step_limit_ >= 0;
+  const int64_t valid = limited ? 0 : s.validation.steps * s.eval_global_batch();
   if (state_.step > 0) {
     answers_->reference() = ReferenceLogps::read(file, ranks_);
     const ReferenceLogps& there = answers_->reference();
@@ -72,7 +73,9 @@ void Trainer::prepare_reference(bool keep) {
   const LongOperation computing(ranks_.activity(), "computing the reference");
   const auto start = std::chrono::steady_clock::now();
   ReferenceLogps& made = answers_->reference();
-  made.train_samples = add_references(Split::train, train_samples_, s.train.micro_batch_size);
+  const int64_t samples =
+      limited ? std::min(train_samples_, batches_.samples_until(step_limit_)) : train_samples_;
+  made.train_samples = add_references(Split::train, samples, s.train.micro_batch_size);
   if (valid > 0) made.valid_samples = add_references(Split::valid, valid, s.eval_micro_batch());
   buckets_->release_values();
   if (stops_now()) {  // the run ends before its first step

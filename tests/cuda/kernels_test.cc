@@ -9,6 +9,7 @@
 #include "contract/harness.h"
 #include "cuda_backend.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/tensor/profile.h"
 
 using namespace mtrain;
 using contract::random_values;
@@ -385,6 +386,27 @@ TEST_CASE(
           check_near(on.values(product), roundings(c_dtype),
                      cat("gemm ", s.m, "x", s.n, "x", s.k, " ", name(dtype), " variant ", variant));
         }
+}
+
+TEST_CASE("a profile does not measure what was submitted before it") {
+  cuda::CudaBackend backend;
+  ExecutionContext ctx(backend);
+  constexpr int64_t kMany = 1 << 28;
+  Tensor x = ctx.zeros({kMany}, DType::f32);
+  auto add = [&](int64_t count) {
+    ctx.kernels().add(
+        ctx.stream(),
+        {.a = x.raw(), .b = x.raw(), .y = x.raw(), .count = count, .dtype = DType::f32});
+  };
+  add(16);
+  ctx.stream().synchronize();
+  for (int i = 0; i < 40; ++i) add(kMany);  // at least 25 ms on any GPU of today
+  Profile profile(ctx.backend().kernels());
+  ctx.set_profile(&profile);
+  add(16);
+  ctx.set_profile(nullptr);
+  REQUIRE(profile.events().size() == 1);
+  CHECK(profile.events().front().seconds < 5e-3);
 }
 
 TEST_CASE("memory of a repeated step comes from the pool alone") {

@@ -1,28 +1,35 @@
 # The steps of gpu_check, in order: first correctness, then speed. Sourced; report.sh defines what a step is.
-all_steps=(contract small-products golden layouts training training-graphs finetune training-fp8 sanitizer bench-kernels bench-step
+all_steps=(contract quantized-products golden layouts training training-graphs finetune training-fp8 sanitizer bench-kernels bench-step
   bench-step-fp8 bench-lora bench-torch bench-torch-step)
 slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step)
 
-# A summary of doctest's last lines: "214 cases, 91734 checks".
-counted() {
-  sed -n 's/^\[doctest\] test cases: *\([0-9]*\) .*/\1/p; s/^\[doctest\] assertions: *\([0-9]*\) .*/\1/p' "$1" |
-    paste -sd' ' | awk '{print $1 " cases, " $2 " checks"}'
-}
-doctest() { # doctest PROGRAM SECONDS [ARGUMENTS]: 2 if it was not built
-  local program=$programs/$1 limit=$2 status
+# doctest PROGRAM SECONDS [ARGUMENTS]: runs the test cases that pass the filters, divided among up to eight processes; 2 if the
+# program was not built, 1 if no case passes the filters.
+doctest() {
+  local program=$programs/$1 limit=$2 status=0 cases processes i pids=() logs=()
   shift 2
   [[ -x $program ]] || { figure="no $(basename "$program")"; return 2; }
-  limited "$limit" "$program" --no-colors=1 "$@" > "$work/doctest.log" 2>&1
-  status=$?
-  cat "$work/doctest.log"
-  figure=$(counted "$work/doctest.log")
+  cases=$("$program" --count "$@" | sed -n 's/^\[doctest\] unskipped test cases passing the current filters: *//p')
+  ((cases > 0)) || { figure="no test case passes the filters: $*"; return 1; }
+  processes=$(nproc)
+  processes=$((processes < 8 ? processes : 8)) processes=$((processes < cases ? processes : cases))
+  rm -f "$work"/doctest.*.log
+  for ((i = 0; i < processes; ++i)); do # in a fixed random order, so that slow neighbours do not share a process
+    logs+=("$work/doctest.$i.log")
+    limited "$limit" "$program" --no-colors=1 --duration=1 --order-by=rand --rand-seed=1 "$@" \
+      --first=$((cases * i / processes + 1)) --last=$((cases * (i + 1) / processes)) > "${logs[i]}" 2>&1 &
+    pids+=($!)
+  done
+  for i in "${pids[@]}"; do wait "$i" || status=$?; done
+  cat "${logs[@]}"
+  figure="$cases cases, $(cat "${logs[@]}" | awk '/^\[doctest\] assertions:/ {checks += $3} END {print checks + 0}') checks"
   if ((status == 124)); then figure="not done within $limit s"; fi
   ((status == 0))
 }
 
 # Compares every op of the contract and every kernel with its definition and the CPU's, in all types.
-step_contract() { doctest test_cuda 150 --source-file-exclude='*training_test*,*small_*'; }
-step_small_products() { doctest test_cuda 90 --source-file='*small_*'; }
+step_contract() { doctest test_cuda 150 --source-file-exclude='*training_test*,*quantized_*'; }
+step_quantized_products() { doctest test_cuda 90 --source-file='*quantized_*'; }
 # Compares with values of other implementations.
 step_golden() { MTRAIN_TEST_BACKEND=cuda doctest test_golden 90; }
 

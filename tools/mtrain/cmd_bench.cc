@@ -92,6 +92,7 @@ struct Measured {
 /// Stops early, with the steps so far, when a signal asks for it.
 Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile,
                  const SignalWatch& signals) {
+  trainer.limit_steps(options.warmup + options.steps);
   for (int64_t i = 0; i < options.warmup && signals.received() == 0; ++i) trainer.step();
   trainer.set_profile(profile);
   Measured out;

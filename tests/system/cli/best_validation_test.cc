@@ -61,6 +61,10 @@ TEST_CASE("all ranks end together, and a loss that falls does not end a run") {
   CHECK(steps_of(scratch / "falls") == 5);
 }
 
+int64_t entries(const fs::path& folder) {
+  return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+}
+
 TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation loss") {
   Scratch scratch("mtrain-best-kept");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
@@ -86,8 +90,10 @@ TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation lo
     CHECK(fs::exists(folder / "checkpoints" / ("step-" + std::to_string(step))));
     CHECK(fs::exists(folder / "checkpoints/step-10"));
     CHECK(fs::exists(folder / "checkpoints/step-12"));
-    CHECK(std::distance(fs::directory_iterator(folder / "checkpoints"), fs::directory_iterator()) ==
-          5);  // and run.lock and latest
+    CHECK(entries(folder / "checkpoints") == 5);  // and run.lock and latest
+    const fs::path early = scratch / (std::string("early-") + stop);
+    train(recipe, early, with(words, {"train.steps=" + std::to_string(step + 1)}));
+    CHECK(entries(early / "checkpoints") == 4);  // the best one is one of the two newest
     Outcome eval =
         cli({"eval", "--from", (folder / "checkpoints" / ("step-" + std::to_string(step))).string(),
              "--batches", "1", "--json"});

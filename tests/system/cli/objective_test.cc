@@ -184,6 +184,20 @@ TEST_CASE("the reference is the model without its adapters, or the one before th
   }
 }
 
+TEST_CASE("bench needs the reference of its own steps only") {
+  const Scratch scratch("mtrain-objectives-bench");
+  write_case(scratch);
+  const std::string set =
+      " objective.reference=precomputed train.steps=8 validation.steps=1 "
+      "dataset.valid_path=p.jsonl ";
+  done(scratch, "r.yaml -q run.dir=run" + set);
+  const json bench =
+      json::parse(done(scratch, "bench r.yaml --plain --json --warmup 1 --steps 2" + set).out);
+  const std::vector<double> losses = column(scratch / "run", "loss");
+  CHECK(bench.at("losses").at(0).get<double>() == losses.at(1));
+  CHECK(bench.at("losses").at(1).get<double>() == losses.at(2));
+}
+
 TEST_CASE("a run of an objective continues to the bit, with the reference that it began with") {
   const Scratch scratch("mtrain-objectives-resume");
   write_case(scratch);

@@ -308,3 +308,14 @@ TEST_CASE("plus: a key counts more than its setting, in what is read, omitted an
   CHECK(written("{max_positions: 512, seq_length: 128, width: 8}") == 514);
   CHECK(written("{max_positions: 0, seq_length: 128, width: 8}") == 130);
 }
+
+TEST_CASE("what acts only while training: folders do without it, a resume reports its change") {
+  double noise = 0, scale = 1;
+  Fields f;
+  f("noise", noise, "").training_only();
+  f("scale", scale, "");
+  const HfFamily family;
+  CHECK(is_training_setting(family, f.fields()[0].spec));
+  CHECK_FALSE(is_training_setting(family, f.fields()[1].spec));
+  CHECK(f.fields()[0].spec.resume == ResumeClass::changes_result);
+}

@@ -22,7 +22,7 @@ struct SiluMul {
     Pack<T, N> out;
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      out.item[j] = rounded<T>(mtrain::silu_mul(to_float(g.item[j]), to_float(u.item[j])));
+      out.item[j] = T(mtrain::silu_mul(to_float(g.item[j]), to_float(u.item[j])));
     store(y + i, out);
   }
 };
@@ -39,8 +39,8 @@ struct SiluMulGradient {
     for (int j = 0; j < N; ++j) {
       SiluMulGrad grad =
           mtrain::silu_mul_backward(to_float(d.item[j]), to_float(g.item[j]), to_float(u.item[j]));
-      dg.item[j] = rounded<T>(grad.gate);
-      du.item[j] = rounded<T>(grad.up);
+      dg.item[j] = T(grad.gate);
+      du.item[j] = T(grad.up);
     }
     store(d_gate + i, dg);
     store(d_up + i, du);
@@ -57,7 +57,7 @@ struct SigmoidMul {
     Pack<T, N> out;
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      out.item[j] = rounded<T>(mtrain::sigmoid_mul(to_float(g.item[j]), to_float(in.item[j])));
+      out.item[j] = T(mtrain::sigmoid_mul(to_float(g.item[j]), to_float(in.item[j])));
     store(y + i, out);
   }
 };
@@ -74,8 +74,8 @@ struct SigmoidMulGradient {
     for (int j = 0; j < N; ++j) {
       SigmoidMulGrad grad = mtrain::sigmoid_mul_backward(to_float(d.item[j]), to_float(g.item[j]),
                                                          to_float(in.item[j]));
-      dg.item[j] = rounded<T>(grad.gate);
-      din.item[j] = rounded<T>(grad.x);
+      dg.item[j] = T(grad.gate);
+      din.item[j] = T(grad.x);
     }
     store(d_gate + i, dg);
     store(dx + i, din);
@@ -109,7 +109,7 @@ struct Activation {
     auto in = load<N>(x + i);
     Pack<T, N> out;
 #pragma unroll
-    for (int j = 0; j < N; ++j) out.item[j] = rounded<T>(Form::value(to_float(in.item[j])));
+    for (int j = 0; j < N; ++j) out.item[j] = T(Form::value(to_float(in.item[j])));
     store(y + i, out);
   }
 };
@@ -128,7 +128,7 @@ struct ActivationGradient {
     for (int j = 0; j < N; ++j) {
       float slope = Form::slope(to_float(in.item[j]));
       float before = accumulate ? to_float(out.item[j]) : 0.0f;
-      out.item[j] = rounded<T>(before + to_float(d.item[j]) * slope);
+      out.item[j] = T(before + to_float(d.item[j]) * slope);
     }
     store(dx + i, out);
   }
@@ -144,7 +144,7 @@ struct Gate {
     Pack<T, N> out;
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      out.item[j] = rounded<T>(Form::value(to_float(g.item[j])) * to_float(u.item[j]));
+      out.item[j] = T(Form::value(to_float(g.item[j])) * to_float(u.item[j]));
     store(y + i, out);
   }
 };
@@ -160,8 +160,8 @@ struct GateGradient {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       float dj = to_float(d.item[j]), gj = to_float(g.item[j]);
-      dg.item[j] = rounded<T>(dj * to_float(u.item[j]) * Form::slope(gj));
-      du.item[j] = rounded<T>(dj * Form::value(gj));
+      dg.item[j] = T(dj * to_float(u.item[j]) * Form::slope(gj));
+      du.item[j] = T(dj * Form::value(gj));
     }
     store(d_gate + i, dg);
     store(d_up + i, du);

@@ -79,7 +79,7 @@ __device__ void finish(const AttentionArgs& a, int64_t row, int64_t head, const 
   if (!a.add) {
     T* o = static_cast<T*>(a.o) + at;
     for (int64_t d = threadIdx.x; d < dim; d += kThreads)
-      o[d] = rounded<T>(total != 0 ? sums[d] / total * share : 0.0f);
+      o[d] = T(total != 0 ? sums[d] / total * share : 0.0f);
     if (threadIdx.x == 0) *lse = mine;
   } else if (total != 0) {  // o and lse hold the result over other keys
     float before = *lse, high = fmaxf(before, mine);
@@ -160,7 +160,7 @@ __device__ void write(void* to, int64_t at, float value, bool add) {
   if (add)
     static_cast<float*>(to)[at] += value;
   else
-    static_cast<T*>(to)[at] = rounded<T>(value);
+    static_cast<T*>(to)[at] = T(value);
 }
 
 /// dq_i = scale Σ_j p_ij (dp_ij - delta_i) k_j.

@@ -25,26 +25,28 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a, Map map) 
   BlockTeam team{warps};
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
-    int64_t valid = max(min(a.valid_cols, a.cols), int64_t{0});
+    auto valid = static_cast<int>(max(min(a.valid_cols, a.cols), int64_t{0}));
     Pair mine{-INFINITY, 0};
     bool broken = false;  // set by NaN, which fmaxf ignores
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid;
-         i += static_cast<int64_t>(blockDim.x) * N) {
-      auto pack = load<N>(logits + i);
-      float top = mine.first;
+    // A pack of logits is joined to the pair at once. `there` says which of its items are valid.
+    auto take = [&](const Pack<T, N>& pack, auto there) {
+      float z[N], top = mine.first;
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        if (i + j < valid) top = fmaxf(top, map.value(to_float(pack.item[j])));
-      float sum = top == -INFINITY ? 0.0f : mine.second * exp_nonpositive(mine.first - top);
+      for (int j = 0; j < N; ++j) {
+        z[j] = there(j) ? map.value(to_float(pack.item[j])) : -INFINITY;
+        top = fmaxf(top, z[j]);
+        broken |= z[j] != z[j];
+      }
+      if (top == -INFINITY) return;
+      float sum = mine.second * exp_nonpositive(mine.first - top);
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        if (i + j < valid) {
-          float v = map.value(to_float(pack.item[j]));
-          broken |= v != v;
-          sum += top == -INFINITY ? 0.0f : exp_nonpositive(v - top);
-        }
+      for (int j = 0; j < N; ++j) sum += exp_nonpositive(z[j] - top);
       mine = {top, sum};
-    }
+    };
+    int at = static_cast<int>(threadIdx.x) * N, stride = static_cast<int>(blockDim.x) * N;
+#pragma unroll 2
+    for (; at + N <= valid; at += stride) take(load<N>(logits + at), [](int) { return true; });
+    if (at < valid) take(load<N>(logits + at), [&](int j) { return at + j < valid; });
     Pair all = team.combine(mine, join, Pair{-INFINITY, 0});
     bool any_broken = __syncthreads_or(broken);
     if (threadIdx.x == 0) {
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a
       for (int j = 0; j < N; ++j) {
         float logit = map.value(to_float(pack.item[j])), p = exp_fast(logit - lse);
         float g = (p - (i + j == column ? 1.0f : 0.0f)) * d_loss * map.slope(logit);
-        pack.item[j] = rounded<T>(target < 0 || i + j >= a.valid_cols ? 0.0f : g);
+        pack.item[j] = T(target < 0 || i + j >= a.valid_cols ? 0.0f : g);
       }
       store(d_logits + i, pack);
     }

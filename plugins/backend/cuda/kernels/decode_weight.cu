@@ -37,7 +37,7 @@ __device__ void decode_pack(const DecodeWeightArgs& a, int64_t i, const float* n
       value = int8_value(codes.item[k], scale);
     else
       value = fp8_value(codes.item[k], scale);
-    out.item[k] = rounded<T>(value);
+    out.item[k] = T(value);
   }
   store(static_cast<T*>(a.w) + i, out);
 }

@@ -28,10 +28,10 @@ __device__ __forceinline__ void put(void* x, int64_t i, DType dtype, double v) {
       static_cast<double*>(x)[i] = v;
       return;
     case DType::bf16:
-      static_cast<bf16*>(x)[i] = rounded<bf16>(static_cast<float>(v));
+      static_cast<bf16*>(x)[i] = bf16(static_cast<float>(v));
       return;
     case DType::f16:
-      static_cast<f16*>(x)[i] = rounded<f16>(static_cast<float>(v));
+      static_cast<f16*>(x)[i] = f16(static_cast<float>(v));
       return;
     default:
       static_cast<float*>(x)[i] = static_cast<float>(v);

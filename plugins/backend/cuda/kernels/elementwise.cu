@@ -18,8 +18,7 @@ struct Add {
   __device__ void at(int64_t i) const {
     auto p = load<N>(a + i), q = load<N>(b + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j)
-      p.item[j] = rounded<T>(to_float(p.item[j]) + factor * to_float(q.item[j]));
+    for (int j = 0; j < N; ++j) p.item[j] = T(to_float(p.item[j]) + factor * to_float(q.item[j]));
     store(y + i, p);
   }
 };
@@ -40,8 +39,8 @@ struct AddRow {
     if (b) q = load<N>(b + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      p.item[j] = rounded<T>(to_float(p.item[j]) + (b ? factor * to_float(q.item[j]) : 0.0f) +
-                             to_float(r.item[j]));
+      p.item[j] =
+          T(to_float(p.item[j]) + (b ? factor * to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
     store(y + i, p);
   }
 };
@@ -54,7 +53,7 @@ struct Mul {
   __device__ void at(int64_t i) const {
     auto p = load<N>(a + i), q = load<N>(b + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j) p.item[j] = rounded<T>(to_float(p.item[j]) * to_float(q.item[j]));
+    for (int j = 0; j < N; ++j) p.item[j] = T(to_float(p.item[j]) * to_float(q.item[j]));
     store(y + i, p);
   }
 };
@@ -68,8 +67,7 @@ struct Unary {
   __device__ void at(int64_t i) const {
     auto v = load<N>(x + i);
 #pragma unroll
-    for (int j = 0; j < N; ++j)
-      v.item[j] = rounded<T>(mtrain::unary<kKind>(to_float(v.item[j]) + shift));
+    for (int j = 0; j < N; ++j) v.item[j] = T(mtrain::unary<kKind>(to_float(v.item[j]) + shift));
     store(y + i, v);
   }
 };
@@ -87,8 +85,7 @@ struct Cast {
     if (accumulate) out = load<N>(dst + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      out.item[j] =
-          rounded<D>((accumulate ? to_float(out.item[j]) : 0.0f) + scale * to_float(in.item[j]));
+      out.item[j] = D((accumulate ? to_float(out.item[j]) : 0.0f) + scale * to_float(in.item[j]));
     store(dst + i, out);
   }
 };
@@ -105,7 +102,7 @@ struct Dropout {
     auto v = load<N>(x + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      v.item[j] = rounded<T>(to_float(v.item[j]) * dropout_factor(rng, first + i + j, p, scale));
+      v.item[j] = T(to_float(v.item[j]) * dropout_factor(rng, first + i + j, p, scale));
     store(y + i, v);
   }
 };
@@ -126,8 +123,7 @@ struct CopyBlocks {
     if (accumulate) {
       auto before = load<N>(to);
 #pragma unroll
-      for (int n = 0; n < N; ++n)
-        in.item[n] = rounded<T>(to_float(before.item[n]) + to_float(in.item[n]));
+      for (int n = 0; n < N; ++n) in.item[n] = T(to_float(before.item[n]) + to_float(in.item[n]));
     }
     store(to, in);
   }

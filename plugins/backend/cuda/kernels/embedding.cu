@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) gather(EmbeddingArgs a) {
         pack = load<N>(from + i);
       } else {
 #pragma unroll
-        for (int j = 0; j < N; ++j) pack.item[j] = rounded<T>(0.0f);
+        for (int j = 0; j < N; ++j) pack.item[j] = T(0.0f);
       }
       store(to + i, pack);
     }

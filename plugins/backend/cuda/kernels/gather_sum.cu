@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) sums_of_rows(GatherSumArgs a) {
   }
   Pack<T, N> out;
 #pragma unroll
-  for (int j = 0; j < N; ++j) out.item[j] = rounded<T>(sums[j]);
+  for (int j = 0; j < N; ++j) out.item[j] = T(sums[j]);
   store(static_cast<T*>(a.y) + row * a.cols + i, out);
 }
 

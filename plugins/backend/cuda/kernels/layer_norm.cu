@@ -1,7 +1,6 @@
 #include "column_sums.cuh"
 #include "mtrain/kernel/layer_norm.h"
-#include "mtrain/kernel/norm_weight.h"
-#include "rows.cuh"
+#include "register_rows.cuh"
 
 namespace mtrain::cuda {
 
@@ -9,35 +8,38 @@ namespace {
 
 template <class T>
 struct Forward {
-  static constexpr int kInputs = 1, kResult = 0;
+  static constexpr int kInputs = 1, kResult = 0, kVectors = 2;
   LayerNormArgs a;
+  __device__ const T* vector(int which) const {
+    return static_cast<const T*>(which == 0 ? a.w : a.b);
+  }
   __device__ const T* in(int, int64_t row) const {
     return static_cast<const T*>(a.x) + row * a.cols;
   }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
-  template <class Team>
-  __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
-    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
-      layer_norm_row(team, in[0], w, static_cast<const T*>(a.b), out, a.mean + row, a.rstd + row,
-                     a.cols, a.eps);
-    });
+  template <class Team, class Row, class Out, class Vector>
+  __device__ void run(Team team, int64_t row, const Row (&in)[1], Out out,
+                      const Vector (&vectors)[kVectors]) const {
+    const VectorWeight<Vector> w{vectors[0], a.offset};
+    layer_norm_row(team, in[0], w, vectors[1], out, a.mean + row, a.rstd + row, a.cols, a.eps);
   }
 };
 
 /// The result overwrites dy; with kOnto it is added to the previous dx, which is a third input.
 template <class T, bool kOnto>
 struct Backward {
-  static constexpr int kInputs = kOnto ? 3 : 2, kResult = kOnto ? 2 : 0;
+  static constexpr int kInputs = kOnto ? 3 : 2, kResult = kOnto ? 2 : 0, kVectors = 1;
   LayerNormBackwardArgs a;
+  __device__ const T* vector(int) const { return static_cast<const T*>(a.w); }
   __device__ const T* in(int which, int64_t row) const {
     return static_cast<const T*>(which == 0 ? a.dy : which == 1 ? a.x : a.dx) + row * a.cols;
   }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
-  template <class Team>
-  __device__ void run(Team team, int64_t row, const T* const (&in)[kInputs], T* out) const {
-    with_weight(static_cast<const T*>(a.w), a.offset, [&](auto w) {
-      layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.cols, kOnto);
-    });
+  template <class Team, class Row, class Out, class Vector>
+  __device__ void run(Team team, int64_t row, const Row (&in)[kInputs], Out out,
+                      const Vector (&vectors)[1]) const {
+    const VectorWeight<Vector> w{vectors[0], a.offset};
+    layer_norm_row_backward(team, in[0], in[1], w, a.mean[row], a.rstd[row], out, a.cols, kOnto);
   }
 };
 
@@ -63,8 +65,8 @@ struct ParameterGradients {
 
 cudaError_t layer_norm(const Launch& launch, const LayerNormArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
-    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y),
-                       Forward<T>{a});
+    return each_register_row<T>(launch, a.rows, a.cols, aligned(16, a.x, a.y, a.w, a.b),
+                                Forward<T>{a});
   });
 }
 
@@ -78,10 +80,10 @@ cudaError_t layer_norm_backward(const Launch& launch, const LayerNormBackwardArg
       if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
         return status;
     }
-    bool staged = vector && aligned(16, a.dx);
+    bool wide = aligned(16, a.dy, a.x, a.dx, a.w);
     if (a.dx && a.accumulate_dx)
-      return each_row<T>(launch, a.rows, a.cols, staged, Backward<T, true>{a});
-    if (a.dx) return each_row<T>(launch, a.rows, a.cols, staged, Backward<T, false>{a});
+      return each_register_row<T>(launch, a.rows, a.cols, wide, Backward<T, true>{a});
+    if (a.dx) return each_register_row<T>(launch, a.rows, a.cols, wide, Backward<T, false>{a});
     return cudaSuccess;
   });
 }

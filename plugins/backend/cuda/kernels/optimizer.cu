@@ -35,7 +35,7 @@ __device__ void update(const Item& t, int64_t i) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     adamw_update(t.step, g.item[j], p.item[j], m.item[j], v.item[j]);
-    out.item[j] = rounded<V>(p.item[j]);
+    out.item[j] = V(p.item[j]);
   }
   store(t.param + i, p);
   store(t.exp_avg + i, m);

@@ -10,25 +10,6 @@
 
 namespace mtrain::cuda {
 
-/// float to T, rounded to nearest even by the hardware: the same bits as T(x), except for the
-/// payload of a NaN.
-template <class T>
-__device__ __forceinline__ T rounded(float x) {
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else {
-    T out;
-    out.bits = 0;
-#ifdef __CUDA_ARCH__
-    if constexpr (DTypeOf<T>::value == DType::bf16)
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
-    else
-      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
-#endif
-    return out;
-  }
-}
-
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T item[N];

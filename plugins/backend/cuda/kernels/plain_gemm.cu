@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kTile* kTile) tiles(GemmArgs g) {
              : g.bias_dtype == DType::bf16 ? to_float(static_cast<const bf16*>(g.bias)[col])
                                            : to_float(static_cast<const f16*>(g.bias)[col]);
   if (g.addend) value += to_float(static_cast<const C*>(g.addend)[row * g.ldc + col]);
-  *c = rounded<C>(value);
+  *c = C(value);
 }
 
 }  // namespace

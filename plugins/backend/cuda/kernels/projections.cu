@@ -165,7 +165,7 @@ __device__ __forceinline__ Pack<T, 8> load_eight(const T* x, int64_t there, bool
   if (whole) return load<8>(x);
   Pack<T, 8> pack;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) pack.item[j] = j < there ? x[j] : rounded<T>(0.0f);
+  for (int j = 0; j < 8; ++j) pack.item[j] = j < there ? x[j] : T(0.0f);
   return pack;
 }
 template <class T>
@@ -196,7 +196,7 @@ struct Clamp {
       float v = to_float(pack.item[j]);
       bits |= static_cast<unsigned>(v >= -limit && v <= limit) << j;
       v = v > limit ? limit : v;
-      pack.item[j] = rounded<T>(v < -limit ? -limit : v);
+      pack.item[j] = T(v < -limit ? -limit : v);
     }
     store_eight(x + i, pack, there, whole);
     if (kept) kept[byte] = static_cast<uint8_t>(bits);
@@ -212,7 +212,7 @@ struct ClampGradient {
     unsigned bits = kept[byte];
     if (bits == 0xFFu) return;
     for (int j = 0; j < 8; ++j)
-      if (byte * 8 + j < count && (bits >> j & 1u) == 0) dx[byte * 8 + j] = rounded<T>(0.0f);
+      if (byte * 8 + j < count && (bits >> j & 1u) == 0) dx[byte * 8 + j] = T(0.0f);
   }
 };
 

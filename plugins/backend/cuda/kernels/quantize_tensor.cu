@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kTileThreads)
       inside |= 0xFFu << 8 * r;
     } else {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) in[r].item[c] = rounded<T>(0.0f);
+      for (int c = 0; c < 8; ++c) in[r].item[c] = T(0.0f);
     }
 #pragma unroll
   for (int c = 0; c < 8; ++c)

@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(256) rotate(RopeArgs a) {
     for (int j = 0; j < N; ++j) {
       float p = to_float(low.item[j]), q = to_float(high.item[j]), c = cos[j],
             s = sin[j] * direction;
-      low.item[j] = rounded<T>(p * c - q * s);
-      high.item[j] = rounded<T>(q * c + p * s);
+      low.item[j] = T(p * c - q * s);
+      high.item[j] = T(q * c + p * s);
     }
     store(x, low);
     store(x + half, high);
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(256) rotate_adjacent(RopeArgs a) {
     for (int j = 0; j < N; j += 2) {
       float p = to_float(pairs.item[j]), q = to_float(pairs.item[j + 1]), c = a.cos[first + j / 2],
             s = a.sin[first + j / 2] * direction;
-      pairs.item[j] = rounded<T>(p * c - q * s);
-      pairs.item[j + 1] = rounded<T>(q * c + p * s);
+      pairs.item[j] = T(p * c - q * s);
+      pairs.item[j + 1] = T(q * c + p * s);
     }
     if constexpr (N > 2) {
       store(x, pairs);

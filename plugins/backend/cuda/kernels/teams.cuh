@@ -32,11 +32,15 @@ struct WarpTeam {
       total.first += p.first;
       total.second += p.second;
     }
+    return total_of(total);
+  }
+  /// The sum of one value per lane.
+  __device__ Pair total_of(Pair mine) const {
     for (int step = kWarp / 2; step > 0; step /= 2) {
-      total.first += __shfl_xor_sync(kAll, total.first, step);
-      total.second += __shfl_xor_sync(kAll, total.second, step);
+      mine.first += __shfl_xor_sync(kAll, mine.first, step);
+      mine.second += __shfl_xor_sync(kAll, mine.second, step);
     }
-    return total;
+    return mine;
   }
   template <class F>
   __device__ float max(int64_t n, F&& f) const {
@@ -73,6 +77,10 @@ struct BlockTeam {
       mine.first += p.first;
       mine.second += p.second;
     }
+    return total_of(mine);
+  }
+  /// The sum of one value per thread.
+  __device__ Pair total_of(Pair mine) const {
     return combine(
         mine,
         [](Pair a, Pair b) {
