@@ -12,6 +12,7 @@
 namespace mtrain {
 
 class HfDir;
+class PrincipalStart;
 
 /// How the folder's model may differ from the parameters.
 struct HfImportOptions {
@@ -24,6 +25,8 @@ struct HfImportOptions {
   /// The folder has a dense model, of whose MLPs the experts are made (model.init_upcycle). Routers
   /// start from random values. Then `family` is the dense model's.
   std::optional<Upcycling> upcycling = {};
+  /// Splits weights into adapters and what is left (peft.init=pissa); null: weights stay whole.
+  PrincipalStart* principal = nullptr;
 };
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come
