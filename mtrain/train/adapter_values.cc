@@ -265,8 +265,8 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
   }
   PeftAdapter out{.modules = {},
                   .whole = whole_of_run(recipe, layout, reader),
-                  .rank = peft.rank,
-                  .alpha = peft.alpha,
+                  .rank = ia3 ? 0 : peft.rank,
+                  .alpha = ia3 ? 0 : peft.alpha,
                   .dropout = peft.dropout,
                   .rslora = peft.rslora,
                   .dora = dora,

@@ -73,8 +73,8 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
     rows.push_back(summary(one, adapter));
     if (!json)
       std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", one, width,
-                               type_of(adapter), adapter.rank, adapter.alpha,
-                               adapter.modules.size(),
+                               type_of(adapter), adapter.ia3 ? "-" : cat(adapter.rank),
+                               adapter.ia3 ? "-" : cat(adapter.alpha), adapter.modules.size(),
                                human_count(static_cast<double>(num_values(adapter))),
                                adapter.base.empty() ? "-" : printable(adapter.base));
   }
