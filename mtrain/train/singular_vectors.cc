@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "mtrain/base/error.h"
@@ -69,14 +70,16 @@ void rotate(double* p, double* q, double c, double s, int64_t count) {
 
 /// Makes the vectors orthogonal by rotations of pairs, and applies these to `others`, too.
 void make_orthogonal(Vectors& v, Vectors& others) {
-  constexpr double kSmall = 1e-15;
+  // What rounding leaves of the cosine of orthogonal vectors, as in LAPACK's dgesvj.
+  const double small =
+      std::numeric_limits<double>::epsilon() * std::sqrt(static_cast<double>(v.length));
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     bool rotated = false;
     for (int64_t p = 0; p < v.count; ++p)
       for (int64_t q = p + 1; q < v.count; ++q) {
         const double pp = dot(v[p], v[p], v.length), qq = dot(v[q], v[q], v.length),
                      pq = dot(v[p], v[q], v.length);
-        if (std::abs(pq) <= kSmall * std::sqrt(pp * qq) || pp == 0 || qq == 0) continue;
+        if (std::abs(pq) <= small * std::sqrt(pp * qq) || pp == 0 || qq == 0) continue;
         rotated = true;
         const double zeta = (qq - pp) / (2 * pq),
                      t = (zeta >= 0 ? 1 : -1) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta)),
