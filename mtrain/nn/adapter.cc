@@ -14,12 +14,18 @@ namespace mtrain {
 namespace {
 
 constexpr const char *kDown = "lora_a", *kUp = "lora_b", *kMagnitude = "lora_magnitude",
-                     *kRank = "lora_rank";
+                     *kVector = "ia3_l", *kRank = "lora_rank";
 
 /// "attn.qkv" of "layers.3.attn.qkv".
 std::string within_block(const std::string& path) {
   const std::string_view block = block_of(path);
   return block.empty() || block.size() == path.size() ? path : path.substr(block.size() + 1);
+}
+
+/// As in peft: Kaiming with a = sqrt(5), or normal.
+Init initial_a(const AdapterOptions& options, int64_t in) {
+  return options.a_std > 0 ? Init::normal(options.a_std)
+                           : Init::uniform(1 / std::sqrt(static_cast<float>(in)));
 }
 
 /// Inside a tensor-parallel region, the gradient of a parameter that all ranks hold is a partial
@@ -58,13 +64,29 @@ Tensor rows_with_blocks(ExecutionContext& ctx, const std::vector<int32_t>& rows,
   return ctx.from_host<float>(out, {static_cast<int64_t>(out.size())});
 }
 
-/// Names that Hugging Face's Llama and its relatives have for these weights.
+/// Names that Hugging Face's Llama and its relatives have for these weights, and for T5's.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"q_proj", "attn.qkv.q"},  {"k_proj", "attn.qkv.k"},        {"v_proj", "attn.qkv.v"},
-    {"qkv_proj", "attn.qkv"},  {"query_key_value", "attn.qkv"}, {"c_attn", "attn.qkv"},
-    {"o_proj", "attn.out"},    {"gate_proj", "mlp.gate"},       {"up_proj", "mlp.up"},
-    {"down_proj", "mlp.down"}, {"gate_up_proj", "mlp.gate"},    {"gate_up_proj", "mlp.up"},
-    {"all-linear", "attn.*"},  {"all-linear", "mlp.*"},         {"all-linear", "cross.*"}};
+    {"q_proj", "attn.qkv.q"},
+    {"k_proj", "attn.qkv.k"},
+    {"v_proj", "attn.qkv.v"},
+    {"qkv_proj", "attn.qkv"},
+    {"query_key_value", "attn.qkv"},
+    {"c_attn", "attn.qkv"},
+    {"o_proj", "attn.out"},
+    {"gate_proj", "mlp.gate"},
+    {"up_proj", "mlp.up"},
+    {"down_proj", "mlp.down"},
+    {"gate_up_proj", "mlp.gate"},
+    {"gate_up_proj", "mlp.up"},
+    {"q_proj", "attn.q"},
+    {"k_proj", "attn.k"},
+    {"v_proj", "attn.v"},
+    {"q_proj", "cross.q"},
+    {"k_proj", "cross.k"},
+    {"v_proj", "cross.v"},
+    {"all-linear", "attn.*"},
+    {"all-linear", "mlp.*"},
+    {"all-linear", "cross.*"}};
 
 bool is_match(std::string_view pattern, std::string_view name) {
   if (glob_match(pattern, name)) return true;
@@ -102,6 +124,10 @@ std::vector<size_t> AdapterPlan::matrices_of(const std::string& weight,
   return out;
 }
 
+bool AdapterPlan::scales_input(const std::string& weight) {
+  return matches(options_.feedforward, within_block(weight), weight);
+}
+
 bool AdapterPlan::adapts_experts(const std::string& weight) {
   const std::string name = within_block(weight);
   candidates_.insert(name);
@@ -120,13 +146,14 @@ bool AdapterPlan::trains(const std::string& parameter) {
 }
 
 bool AdapterPlan::is_adapter(std::string_view parameter) {
-  return std::ranges::any_of(std::array{kDown, kUp, kMagnitude},
+  return std::ranges::any_of(std::array{kDown, kUp, kMagnitude, kVector},
                              [&](const char* name) { return parameter.ends_with(cat(".", name)); });
 }
 
 std::vector<std::string> AdapterPlan::unmatched() const {
   std::vector<std::string> out;
-  for (const auto* patterns : {&options_.targets, &options_.exclude, &options_.train})
+  for (const auto* patterns :
+       {&options_.targets, &options_.exclude, &options_.feedforward, &options_.train})
     for (const std::string& pattern : *patterns)
       if (!matched_.contains(pattern)) out.push_back(pattern);
   return out;
@@ -142,15 +169,18 @@ std::optional<Adapter> Adapter::of(const Scope& scope, const Parameter& weight, 
 }
 
 Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
-                 const std::vector<size_t>& matrices, const AdapterPlan& plan)
+                 const std::vector<size_t>& matrices, AdapterPlan& plan)
     : plan_(&plan),
       scale_(plan.options().scale),
       dropout_(plan.options().dropout),
       dropout_key_(name_key(cat(scope.path(), ".lora_dropout"))) {
   const AdapterOptions& options = plan.options();
+  if (options.vectors) {
+    make_vector(scope, weight, out, in, matrices, plan.scales_input(scope.path()));
+    return;
+  }
   const auto count = static_cast<int64_t>(matrices.size());
-  const float bound = 1 / std::sqrt(static_cast<float>(in.size));  // as peft: Kaiming, a = sqrt(5)
-  a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, Init::uniform(bound), true,
+  a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, initial_a(options, in.size), true,
                     ParamRole::matrix);
   b_ = &scope.param(kUp, {out, {kRank, options.rank}},
                     options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
@@ -170,20 +200,50 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
   if (magnitudes_) norms_.emplace(scope.context(), weight, adapted);
 }
 
+void Adapter::make_vector(const Scope& scope, const Parameter& weight, const Dim& out,
+                          const Dim& in, const std::vector<size_t>& matrices, bool of_input) {
+  MT_USER_CHECK(!of_input || matrices.size() == weight.matrices.size(), ErrorClass::config,
+                cat("peft.feedforward: the matrices of ", scope.path(),
+                    " share their inputs, and only some of them are in peft.targets"),
+                cat("add ", scope.path(), " to peft.targets, or leave it out of peft.feedforward"));
+  of_input_ = of_input;
+  ExecutionContext& ctx = scope.context();
+  vector_ = &scope.param(kVector, {of_input ? in : out}, Init::zeros(), false, ParamRole::other);
+  if (of_input && weight.tensor_axis) sum_over_tensor_ranks(*vector_, scope.parallel());
+  gain_.offset = ctx.from_host<float>(
+      std::vector<float>(static_cast<size_t>(vector_->numel()), 1.0f), {vector_->numel()});
+  if (!of_input)
+    gain_.factor =
+        rows_with_blocks(ctx, rows_of_blocks(*vector_, weight, matrices), matrices.size());
+}
+
+std::vector<Parameter*> Adapter::of_rows() const {
+  std::vector<Parameter*> out;
+  for (Parameter* p : {b_, magnitudes_, of_input_ ? nullptr : vector_})
+    if (p) out.push_back(p);
+  return out;
+}
+
 std::optional<ExpertAdapter> ExpertAdapter::of(const Scope& scope, const Parameter& weight) {
   AdapterPlan* plan = scope.adapters();
   if (!plan || !plan->adapts_experts(scope.path())) return std::nullopt;
   const AdapterOptions& options = plan->options();
   const bool split = options.share_experts && active_axis(scope.parallel().etp);
   MT_USER_CHECK(
-      !options.magnitudes && options.dropout == 0 && !split, ErrorClass::config,
-      cat(options.magnitudes ? "peft.type=dora: the weights of experts"
+      !options.magnitudes && !options.vectors && !options.principal && options.dropout == 0 &&
+          !split,
+      ErrorClass::config,
+      cat(options.vectors      ? "peft.type=ia3: the weights of experts"
+          : options.magnitudes ? "peft.type=dora: the weights of experts"
+          : options.principal  ? "peft.init=pissa: the weights of experts"
           : split ? "peft.share_expert_adapters with dist.etp above 1: the weights of experts"
                   : "peft.dropout: the weights of experts",
           " (", scope.path(), ") cannot have such adapters"),
-      options.magnitudes ? "choose peft.type=lora, or leave the experts out of peft.targets"
-      : split            ? "set peft.share_expert_adapters=false, or dist.etp=1"
-                         : "set peft.dropout=0, or leave the experts out of peft.targets");
+      options.magnitudes || options.vectors
+          ? "choose peft.type=lora, or leave the experts out of peft.targets"
+      : options.principal ? "choose peft.init=kaiming, or leave the experts out of peft.targets"
+      : split             ? "set peft.share_expert_adapters=false, or dist.etp=1"
+                          : "set peft.dropout=0, or leave the experts out of peft.targets");
   return ExpertAdapter(scope, weight, *plan);
 }
 
@@ -191,9 +251,8 @@ ExpertAdapter::ExpertAdapter(const Scope& scope, const Parameter& weight, const 
     : plan_(&plan), scale_(plan.options().scale), shared_(plan.options().share_experts) {
   const AdapterOptions& options = plan.options();
   const Dim experts = shared_ ? Dim{"all_experts", 1} : weight.dims[0], rank{kRank, options.rank};
-  const float bound = 1 / std::sqrt(static_cast<float>(weight.dims[2].size));
-  a_ = &scope.param(kDown, {experts, rank, weight.dims[2]}, Init::uniform(bound), true,
-                    ParamRole::expert_matrix);
+  a_ = &scope.param(kDown, {experts, rank, weight.dims[2]}, initial_a(options, weight.dims[2].size),
+                    true, ParamRole::expert_matrix);
   b_ = &scope.param(kUp, {experts, weight.dims[1], rank},
                     options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
                     ParamRole::expert_matrix);
@@ -260,15 +319,20 @@ LinearWeights without_bias(LinearWeights layer) {
 }  // namespace
 
 Tensor Adapter::partial(const Tensor& x, const LinearWeights& layer) const {
+  if (vector_) return linear(scales(true) ? times_vector(x) : x, without_bias(layer));
   const Tensor y = linear(x, without_bias(layer));
   return add_to(y, kept(x));
 }
 
 Tensor Adapter::finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const {
-  return add_bias(has_norms() ? scaled(sum) : sum, bias, residual);
+  if (!scales(false)) return add_bias(has_norms() ? scaled(sum) : sum, bias, residual);
+  const Tensor y = times_vector(bias.defined() ? add_bias(sum, bias, {}) : sum);
+  return residual.defined() ? add(y, residual) : y;
 }
 
 Tensor Adapter::product(const Tensor& x, const LinearWeights& layer, const Tensor& residual) const {
+  if (vector_ && scales(false)) return finish(linear(x, layer), {}, residual);
+  if (vector_) return linear(scales(true) ? times_vector(x) : x, layer, residual);
   if (has_norms() && (dropout_ == 0 || !x.context().training))
     return finish(partial(x, layer), layer.b, residual);
   const Tensor y = linear(x, layer, residual), some = kept(x);

@@ -1,8 +1,9 @@
-// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): an adapter adds s · b · a to a frozen
-// weight w [out,in], with trained a [rank,in] and b [out,rank]. With magnitudes (DoRA: Liu et al.
-// 2024, arXiv:2402.09353), the norm of each row of the sum is trained, too. AdapterPlan determines
-// which weights have an adapter and which parameters are trained; layers create their adapters from
-// it and refer to it. For the rank's own thread.
+// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685): to a frozen weight w [out,in], an
+// adapter adds s · b · a with trained a [rank,in] and b [out,rank]. With magnitudes (DoRA: Liu et
+// al. 2024, arXiv:2402.09353), the rows of the sum get a trained norm. Vectors (IA3: Liu et al.
+// 2022, arXiv:2205.05638) multiply the results of a layer, or its inputs. AdapterPlan says which
+// weights have an adapter, and which parameters are trained; layers make their adapters by it, and
+// refer to it. For the rank's own thread.
 #pragma once
 #include <optional>
 #include <set>
@@ -21,12 +22,16 @@ struct AdapterOptions {
   int64_t rank = 0;
   float scale = 1;             // s: alpha / rank, or alpha / sqrt(rank)
   float b_std = 0;             // standard deviation of the initial b; 0: zeros
+  float a_std = 0;             // of the initial a; 0: uniform within 1 / sqrt(inputs)
   float dropout = 0;           // probability of dropping an element of x before a, while training
+  bool principal = false;      // a and b start from singular vectors (train/principal_start.h)
+  bool vectors = false;        // no a and b: a vector multiplies the results or the inputs
   bool magnitudes = false;     // the norm of each row of w + s · b · a is trained
   bool share_experts = false;  // all experts of a block have one adapter
-  std::vector<std::string> targets;  // patterns, see AdapterPlan::matrices_of()
-  std::vector<std::string> exclude;  // patterns of matrices that get none even if a target matches
-  std::vector<std::string> train;    // patterns of further parameters that are trained
+  std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
+  std::vector<std::string> exclude;  // the same, without adapters although a target matches
+  std::vector<std::string> feedforward = {};  // those whose vector multiplies the inputs
+  std::vector<std::string> train;             // patterns of further parameters that are trained
 };
 
 class MT_API AdapterPlan {
@@ -41,14 +46,16 @@ class MT_API AdapterPlan {
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
-  /// Whether the matrices of experts get adapters: only if a pattern of `targets` matches that
-  /// contains the word "experts"; other patterns, such as mlp.*, do not apply to experts. `weight`:
+  /// Whether the vector of a weight multiplies its inputs.
+  bool scales_input(const std::string& weight);
+  /// Whether the matrices of experts get adapters: a pattern of `targets` that has the word experts
+  /// must match, so that others, such as mlp.*, leave them out. `weight`:
   /// "layers.3.mlp.experts.up".
   bool adapts_experts(const std::string& weight);
   /// Whether a parameter is trained: true for adapters, and for parameters that match a pattern of
   /// `train`.
   bool trains(const std::string& parameter);
-  /// "layers.3.attn.qkv.lora_a"
+  /// "layers.3.attn.qkv.lora_a", "layers.3.mlp.down.ia3_l"
   static bool is_adapter(std::string_view parameter);
 
   /// Switches all adapters on or off. While they are off, layers compute as if they had none.
@@ -73,13 +80,15 @@ class MT_API AdapterPlan {
   bool on_ = true;
 };
 
-/// The adapters of one weight, which may hold several matrices (LogicalMatrix), each with its own a
-/// and b. The parameter `lora_a` [matrices · rank, in] stacks all a; in `lora_b` [out, rank], the b
-/// of a matrix has the same rows as the matrix has in the weight. If the weight is sharded over
-/// tensor-parallel ranks, the one of the two parameters that has the sharded dimension is sharded
-/// likewise, and the gradient of the other one is a partial sum. `lora_magnitude` [out] stores the
-/// magnitudes m of the weight's rows as m - ‖w‖: it starts as zeros, so initialization needs no
-/// norms, and bf16 represents small changes of m.
+/// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
+/// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the
+/// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
+/// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
+/// other one are partial sums. The magnitudes m are those of the rows of the weight:
+/// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that a start needs no norms and
+/// bf16 keeps its digits. A vector l, in place of all that, is `ia3_l` = l - 1: [out] for the
+/// results, bias included, or [in] for the inputs, sharded like that dimension of the weight; rows
+/// of matrices without an adapter are multiplied by 1.
 class MT_API Adapter {
  public:
   /// The adapters of a weight according to the plan of `scope`, the scope of its layer; nothing if
@@ -97,22 +106,28 @@ class MT_API Adapter {
   /// is reduced over ranks, finish() turns the sum into the output.
   Tensor partial(const Tensor& x, const LinearWeights& layer) const;
   Tensor finish(const Tensor& sum, const Tensor& bias, const Tensor& residual) const;
+  /// REQUIRES: no vector.
   Parameter& a() const { return *a_; }
-  Parameter& b() const { return *b_; }
-  /// The parameter m - ‖w‖; null: no magnitudes.
-  Parameter* magnitudes() const { return magnitudes_; }
+  /// Its parameters that have a row for each row of the weight.
+  std::vector<Parameter*> of_rows() const;
 
  private:
   Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
-          const std::vector<size_t>& matrices, const AdapterPlan& plan);
+          const std::vector<size_t>& matrices, AdapterPlan& plan);
+  /// The vector of the results or of the inputs.
+  void make_vector(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
+                   const std::vector<size_t>& matrices, bool of_input);
+  bool scales(bool inputs) const { return vector_ && plan_->is_on() && inputs == of_input_; }
+  Tensor times_vector(const Tensor& x) const { return scale_columns(x, vector_->use(), gain_); }
   Tensor add_to(const Tensor& y, const Tensor& x) const;
   Tensor kept(const Tensor& x) const;
   Tensor scaled(const Tensor& sum) const;
   Tensor all_of_b() const;
   bool has_norms() const { return magnitudes_ && plan_->is_on(); }
   const AdapterPlan* plan_;
-  Parameter *a_, *b_;
-  Parameter* magnitudes_ = nullptr;
+  Parameter *a_ = nullptr, *b_ = nullptr, *magnitudes_ = nullptr, *vector_ = nullptr;
+  bool of_input_ = false;  // the vector is
+  ColumnGain gain_ = {};   // 1 + vector, where the rows have an adapter
   float scale_, dropout_;
   uint64_t dropout_key_;
   Tensor rows_;  // int32 [out · matrices]: the row of b for each block of `rank` columns of the

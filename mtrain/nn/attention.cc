@@ -30,10 +30,11 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
   MT_CHECK(copies, "ranks share key/value heads, but have no group");
-  const Adapter* adapter = qkv_.adapter();
-  for (Parameter* p : {&qkv_.weight, qkv_.bias, adapter ? &adapter->b() : nullptr,
-                       adapter ? adapter->magnitudes() : nullptr}) {
-    if (!p) continue;
+  std::vector<Parameter*> of_rows = {&qkv_.weight};
+  if (qkv_.bias) of_rows.push_back(qkv_.bias);
+  if (const Adapter* adapter = qkv_.adapter())
+    for (Parameter* p : adapter->of_rows()) of_rows.push_back(p);
+  for (Parameter* p : of_rows) {
     int64_t row = p->numel() / p->local[0];
     p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});
   }

@@ -20,7 +20,7 @@ constexpr ForeignName kNames[] = {
     {"lora_modules_to_save", "axolotl", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
     {"additional_target", "LLaMA-Factory", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
     {"lora_target", "LLaMA-Factory", "peft.targets", "all is [attn.*, cross.*, mlp.*]; other names as a list"},
-    {"init_lora_weights", "PEFT", "", "b starts from zeros and a as peft's default does (Kaiming, uniform); pissa, olora and loftq are not implemented"},
+    {"init_lora_weights", "PEFT", "peft.init", "true is kaiming; gaussian and pissa have the same names; pissa_niter_N, olora and loftq are not implemented"},
     {"lora_model_dir", "axolotl", "peft.init_from", "a folder with adapter_config.json"},
     {"lora_r", "axolotl, TRL", "peft.rank", ""},
     {"lora_rank", "torchtune, LLaMA-Factory", "peft.rank", ""},

@@ -33,7 +33,8 @@ std::map<std::string, SameWeight> by_weight(std::span<const PeftAdapter> adapter
 void require_plain(std::span<const PeftAdapter> adapters) {
   for (size_t i = 0; i < adapters.size(); ++i) {
     const bool experts = std::ranges::any_of(adapters[i].modules, &PeftModule::experts);
-    const char* more = adapters[i].dora             ? "trained norms of rows (DoRA)"
+    const char* more = adapters[i].ia3              ? "vectors that multiply results (IA3)"
+                       : adapters[i].dora           ? "trained norms of rows (DoRA)"
                        : !adapters[i].whole.empty() ? "weights that were trained themselves"
                        : experts                    ? "adapters of experts"
                                                     : nullptr;

@@ -35,13 +35,15 @@ class Layers {
     constexpr std::string_view kWeight = ".weight";
     if (!parameter.ends_with(kWeight)) return nullptr;
     const std::string layer = parameter.substr(0, parameter.size() - kWeight.size());
-    if (!session_.parameters.find(cat(layer, ".lora_a"))) return nullptr;
+    const Parameter *first = session_.parameters.find(cat(layer, ".lora_a")),
+                    *vector = session_.parameters.find(cat(layer, ".ia3_l"));
+    if (!first && !vector) return nullptr;
     auto [place, added] = layers_.try_emplace(layer);
     Layer& out = place->second;
     if (!added) return &out;
     const Parameter& weight = *session_.parameters.find(parameter);
-    const Shape &a = session_.parameters.find(cat(layer, ".lora_a"))->global,
-                &b = session_.parameters.find(cat(layer, ".lora_b"))->global;
+    const Shape a = first ? first->global : Shape{},
+                b = first ? session_.parameters.find(cat(layer, ".lora_b"))->global : Shape{};
     if (weight.global.rank() == 3) {  // experts, or one adapter for all of them
       out.sizes = {layer, b[0] * b[1], weight.global[2], a[0], a, b};
       for (int64_t row = 0; row < weight.global[0] * weight.global[1]; ++row)
@@ -51,6 +53,7 @@ class Layers {
     const std::vector<size_t> matrices = plan_.matrices_of(layer, weight.matrices);
     out.sizes = {
         layer, weight.global[0], weight.global[1], static_cast<int64_t>(matrices.size()), a, b};
+    if (vector) out.sizes.vector = vector->global, out.sizes.of_input = plan_.scales_input(layer);
     out.matrix_of.assign(static_cast<size_t>(weight.global[0]), -1);
     for (size_t m = 0; m < matrices.size(); ++m)
       for (const RowRange& range : weight.matrices[matrices[m]].rows)
@@ -72,7 +75,7 @@ class Layers {
   std::vector<AdaptedLayer> all(const HfFamily& family) {
     std::vector<AdaptedLayer> out;
     for (const Parameter& p : session_.parameters.all()) {
-      if (!p.name.ends_with(".lora_a")) continue;
+      if (!p.name.ends_with(".lora_a") && !p.name.ends_with(".ia3_l")) continue;
       const std::string layer = p.name.substr(0, p.name.rfind('.'));
       const Layer& its = *of(layer + ".weight");
       MT_USER_CHECK(
@@ -109,6 +112,7 @@ AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
                     .transposed = place.transposed,
                     .stacks = place.stacks,
                     .experts = false,
+                    .of_input = false,
                     .blocks = {},
                     .rows = {}};
   for (const HfRows& run : place.rows) {
@@ -122,6 +126,7 @@ AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
       auto at = std::ranges::find(out.blocks, block);
       if (at == out.blocks.end()) at = out.blocks.insert(at, block);
       out.experts = out.experts || layer->sizes.a.rank() == 3;
+      out.of_input = layer->sizes.of_input;
       out.rows.push_back({run.tensor_row + i * run.tensor_step,
                           static_cast<size_t>(at - out.blocks.begin()), row % layer->sizes.out});
     }
@@ -186,6 +191,13 @@ AdapterLayout adapter_layout(const Recipe& recipe, PluginHost& plugins) {
       continue;
     AdaptedTensor adapted =
         adapted_tensor(tensor, hf_placement(tensor, model.heads(), shapes), of_tensor);
+    const bool one_layer = std::ranges::all_of(adapted.blocks, [&](const auto& block) {
+      return block.layer == adapted.blocks.front().layer;
+    });
+    MT_USER_CHECK(!adapted.of_input || one_layer, ErrorClass::config,
+                  cat("peft.feedforward: ", tensor.name, " of the family ", family.model_type,
+                      " holds several weights whose inputs have vectors of their own"),
+                  "leave these weights out of peft.feedforward");
     if (!adapted.blocks.empty()) out.tensors.push_back(std::move(adapted));
   }
   out.layers = layers.all(family);

@@ -27,8 +27,9 @@ struct AdaptedTensor {
   std::string name;  // of the tensor
   int64_t out = 0, in = 0;
   bool transposed = false;  // the file stores [in,out]
-  int64_t stacks = 1;    // the tensor is this many matrices [out / stacks, in], one after the other
-  bool experts = false;  // of experts
+  int64_t stacks = 1;       // so many matrices [out / stacks, in] one after the other
+  bool experts = false;     // of experts
+  bool of_input = false;    // a vector that multiplies the inputs
   std::vector<Block> blocks;
   std::vector<Row> rows;  // those that have an adapter
 };
@@ -38,7 +39,9 @@ struct AdaptedTensor {
 struct AdaptedLayer {
   std::string layer;
   int64_t out = 0, in = 0, matrices = 0;
-  Shape a = {}, b = {};  // of lora_a and lora_b
+  Shape a = {}, b = {};   // of lora_a and lora_b; of a layer with a vector: none
+  Shape vector = {};      // of ia3_l
+  bool of_input = false;  // the vector multiplies the inputs
 };
 
 /// A tensor of the folder with rows of parameters that peft.train names.

@@ -11,6 +11,7 @@
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/session.h"
@@ -178,19 +179,6 @@ void add_rows(Parameter& p, size_t index, const HfPlacement& place, const std::v
   if (p.dtype != DType::f32) ctx.copy(p.value, wide);
 }
 
-/// This rank's part of a parameter.
-void put(Parameter& p, const std::vector<float>& whole) {
-  std::vector<float> own(static_cast<size_t>(p.numel()));
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box.global, p.global, box.local, p.local,
-                 [&](int64_t global, int64_t local, int64_t run) {
-                   std::copy_n(whole.data() + global, run, own.data() + local);
-                 });
-  ExecutionContext& ctx = p.master.context();
-  ctx.upload(p.master, own.data());
-  if (p.dtype != DType::f32) ctx.copy(p.value, p.master);
-}
-
 std::vector<std::string> differing_modules(const PeftAdapter& adapter,
                                            const AdapterLayout& layout) {
   std::vector<std::string> out;
@@ -217,14 +205,57 @@ std::string task_of(const Recipe& recipe, PluginHost& plugins) {
 
 }  // namespace
 
+namespace {
+
+/// The values with which adapters of peft.init=pissa start.
+std::map<std::string, LayerValues> principal_starts(const Recipe& recipe, PluginHost& plugins,
+                                                    const AdapterLayout& layout) {
+  Recipe here = recipe;  // the values do not depend on the device, which may be absent here
+  here.settings.dist.backend = "cpu";
+  Session session(here, plugins, {.new_adapters = false});
+  auto values_of = [&](const std::string& name) {
+    const Parameter& p = *session.parameters.find(name);
+    std::vector<float> out(static_cast<size_t>(p.numel()));
+    session.ctx->download(p.master, out.data());
+    return out;
+  };
+  std::map<std::string, LayerValues> out;
+  for (const AdaptedLayer& its : layout.layers)
+    out[its.layer] = {values_of(cat(its.layer, ".lora_a")), values_of(cat(its.layer, ".lora_b"))};
+  return out;
+}
+
+/// Takes `start` away from the adapter of the same weight: b · a - b₀ · a₀ is one of the sum of
+/// their ranks, for the weight before its principal part was split off. As peft converts them.
+void take_away(PeftModule& m, const PeftModule& start, bool rslora) {
+  std::vector<float> b;
+  for (int64_t row = 0; row < m.out; ++row) {
+    b.insert(b.end(), m.b.begin() + row * m.rank, m.b.begin() + (row + 1) * m.rank);
+    for (int64_t k = 0; k < start.rank; ++k)
+      b.push_back(-start.b[static_cast<size_t>(row * start.rank + k)]);
+  }
+  m.b = std::move(b);
+  m.a.insert(m.a.end(), start.a.begin(), start.a.end());
+  m.start_rank = start.rank;
+  m.rank += start.rank;
+  m.alpha *= rslora ? std::sqrt(2.0) : 2.0;
+}
+
+}  // namespace
+
 PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
                            int64_t step) {
   const PeftSection& peft = recipe.settings.peft;
   const AdapterLayout layout = adapter_layout(recipe, plugins);
   CheckpointReader reader(store, step);
   std::map<std::string, LayerValues> values;
-  const bool dora = peft.type == "dora";
+  const bool dora = peft.type == "dora", ia3 = peft.type == "ia3";
+  LayerVectors vectors;
   for (const AdaptedLayer& its : layout.layers) {
+    if (ia3) {
+      vectors[its.layer] = stored_values(reader, cat(its.layer, ".ia3_l"), its.vector);
+      continue;
+    }
     auto stored = [&](const char* name, const Shape& shape) {
       return stored_values(reader, cat(its.layer, ".", name), shape);
     };
@@ -234,11 +265,12 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
   }
   PeftAdapter out{.modules = {},
                   .whole = whole_of_run(recipe, layout, reader),
-                  .rank = peft.rank,
-                  .alpha = peft.alpha,
+                  .rank = ia3 ? 0 : peft.rank,
+                  .alpha = ia3 ? 0 : peft.alpha,
                   .dropout = peft.dropout,
                   .rslora = peft.rslora,
                   .dora = dora,
+                  .ia3 = ia3,
                   .tied = true,
                   .base = hf_source_folder(recipe).string(),
                   .task = task_of(recipe, plugins)};
@@ -252,34 +284,55 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
                : row_norms(own->values, tensor.out, tensor.in, tensor.transposed);
   };
   for (const AdaptedTensor& tensor : layout.tensors)
-    out.modules.push_back(module_of(tensor, values, peft, norms_of(tensor)));
+    out.modules.push_back(ia3 ? vector_module(tensor, vectors)
+                              : module_of(tensor, values, peft, norms_of(tensor)));
+  if (!peft.starts_principal()) return out;
+  const std::map<std::string, LayerValues> starts = principal_starts(recipe, plugins, layout);
+  for (size_t i = 0; i < out.modules.size(); ++i)
+    take_away(out.modules[i], module_of(layout.tensors[i], starts, peft, {}), peft.rslora);
+  out.rank *= 2;
+  out.alpha *= peft.rslora ? std::sqrt(2.0) : 2.0;
   return out;
 }
 
 namespace {
 
+struct FittedValues {
+  std::map<std::string, LayerValues> layers;
+  LayerVectors vectors;
+};
+
 /// The values of the layers; Error(checkpoint) with everything in which the adapters differ from
 /// those of the recipe. `norms`: null: magnitudes are not read.
-std::map<std::string, LayerValues> fitted_values(const PeftAdapter& adapter,
-                                                 const std::string& folder, const Recipe& recipe,
-                                                 const AdapterLayout& layout,
-                                                 const BaseNorms* norms, bool warns) {
+FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder,
+                           const Recipe& recipe, const AdapterLayout& layout,
+                           const BaseNorms* norms, bool warns) {
   const PeftSection& peft = recipe.settings.peft;
   std::vector<std::string> faults = differing_modules(adapter, layout);
   for (std::string& fault : whole_faults(adapter, layout, recipe))
     faults.push_back(std::move(fault));
-  if ((peft.type == "dora") != adapter.dora)
-    faults.push_back(cat("they are adapters of ", adapter.dora ? "dora" : "lora",
-                         ", and peft.type is ", peft.type));
-  std::map<std::string, LayerValues> values;
+  const bool same_type = type_of(adapter) == peft.type;
+  if (!same_type)
+    faults.push_back(
+        cat("they are adapters of ", type_of(adapter), ", and peft.type is ", peft.type));
+  FittedValues out;
+  std::map<std::string, LayerValues>& values = out.layers;
   for (const AdaptedLayer& its : layout.layers)
-    values[its.layer] = {std::vector<float>(static_cast<size_t>(its.a.numel())),
-                         std::vector<float>(static_cast<size_t>(its.b.numel())),
-                         std::vector<float>(static_cast<size_t>(its.out))};
+    if (adapter.ia3)
+      out.vectors[its.layer].assign(static_cast<size_t>(its.vector.numel()), 0);
+    else
+      values[its.layer] = {std::vector<float>(static_cast<size_t>(its.a.numel())),
+                           std::vector<float>(static_cast<size_t>(its.b.numel())),
+                           std::vector<float>(static_cast<size_t>(its.out))};
   const PeftModule* split = nullptr;
   for (const PeftModule& m : adapter.modules) {
     const auto tensor = find_named(layout.tensors, m.weight, &AdaptedTensor::name);
-    if (tensor == layout.tensors.end()) continue;
+    if (tensor == layout.tensors.end() || !same_type) continue;
+    if (adapter.ia3) {
+      if (std::string fault = take_vector(m, *tensor, out.vectors); !fault.empty())
+        faults.push_back(std::move(fault));
+      continue;
+    }
     if (tensor->blocks.size() > 1 && m.rank == peft.rank) split = &m;
     std::string fault = take_module(m, *tensor, peft, values);
     if (fault.empty() && norms && adapter.dora)
@@ -299,9 +352,9 @@ std::map<std::string, LayerValues> fitted_values(const PeftAdapter& adapter,
   MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
                 cat("peft.init_from: the adapters of ", printable(folder),
                     " are not those of this recipe:\n  ", join(faults, "\n  ")),
-                "set peft.type, targets, rank, alpha, rslora and train as the folder's "
-                "adapter_config.json has them");
-  return values;
+                "set peft.type, targets, rank, alpha, rslora, feedforward and train as the "
+                "folder's adapter_config.json has them");
+  return out;
 }
 
 }  // namespace
@@ -312,11 +365,14 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   const AdapterLayout layout = adapter_layout(recipe, plugins);
   std::optional<BaseNorms> norms;
   if (peft.type == "dora") norms.emplace(recipe);
-  for (const auto& [layer, its] :
-       fitted_values(adapter, folder, recipe, layout, norms ? &*norms : nullptr, warns)) {
-    if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put(*a, its.a);
-    if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put(*b, its.b);
-    if (Parameter* m = parameters.find(cat(layer, ".lora_magnitude"))) put(*m, its.magnitude);
+  const FittedValues fitted =
+      fitted_values(adapter, folder, recipe, layout, norms ? &*norms : nullptr, warns);
+  for (const auto& [layer, vector] : fitted.vectors)
+    if (Parameter* l = parameters.find(cat(layer, ".ia3_l"))) put_part(*l, vector);
+  for (const auto& [layer, its] : fitted.layers) {
+    if (Parameter* a = parameters.find(cat(layer, ".lora_a"))) put_part(*a, its.a);
+    if (Parameter* b = parameters.find(cat(layer, ".lora_b"))) put_part(*b, its.b);
+    if (Parameter* m = parameters.find(cat(layer, ".lora_magnitude"))) put_part(*m, its.magnitude);
   }
   import_whole(adapter, layout, parameters);
 }
@@ -363,6 +419,28 @@ void take_whole(const HfTensor& tensor, const HeadLayout& heads, bool tied,
     put_rows(*session.parameters.find(tensor.parameters[i]), i, place, whole.values);
 }
 
+void scale_parameters(const HfTensor& tensor, const HfPlacement& place, const PeftModule& m,
+                      Session& session) {
+  for (size_t i = 0; i < tensor.parameters.size(); ++i)
+    scale_parameter(*session.parameters.find(tensor.parameters[i]), i, place, m);
+}
+
+/// Multiplies a bias by the gains of its weight, if this tensor is one.
+void scale_bias(const HfTensor& tensor, const HeadLayout& heads, const PeftAdapter& adapter,
+                Session& session) {
+  for (const PeftModule& m : adapter.modules) {
+    if (m.gains.empty() || m.of_input) continue;
+    const std::string bias = bias_of(m);
+    if (bias != tensor.name && without_root(bias) != tensor.name &&
+        bias != without_root(tensor.name))
+      continue;
+    std::vector<Shape> shapes;
+    for (const std::string& name : tensor.parameters)
+      shapes.push_back(session.parameters.find(name)->global);
+    scale_parameters(tensor, hf_placement(tensor, heads, shapes), m, session);
+  }
+}
+
 }  // namespace
 
 void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session& session) {
@@ -379,6 +457,7 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
   std::vector<std::string> faults;
   for (const HfTensor& tensor : hf_tensors(family, model)) {
     take_whole(tensor, model.heads(), adapter.tied, whole, session, faults);
+    scale_bias(tensor, model.heads(), adapter, session);
     const auto found = find_named(
         left, tensor.name, [](const PeftModule* m) -> const std::string& { return m->weight; });
     if (found == left.end()) continue;
@@ -388,10 +467,19 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
     for (const std::string& name : tensor.parameters)
       shapes.push_back(session.parameters.find(name)->global);
     const HfPlacement place = hf_placement(tensor, model.heads(), shapes);
-    if (m.out != place.stacks * place.height || m.in != place.width) {
-      faults.push_back(cat(m.module(), " is for a weight [", m.out, ", ", m.in,
-                           "], and this model's is [", place.stacks * place.height, ", ",
-                           place.width, "]"));
+    const int64_t height = place.stacks * place.height;
+    const bool vector = !m.gains.empty();
+    const bool fits = vector ? std::ssize(m.gains) == (m.of_input ? place.width : height)
+                             : m.out == height && m.in == place.width;
+    if (!fits) {
+      const std::string its = vector ? cat("a dimension of ", m.gains.size())
+                                     : cat("a weight [", m.out, ", ", m.in, "]");
+      faults.push_back(cat(m.module(), " is for ", its, ", and this model's weight is [", height,
+                           ", ", place.width, "]"));
+      continue;
+    }
+    if (vector) {
+      scale_parameters(tensor, place, m, session);
       continue;
     }
     std::vector<float> delta(static_cast<size_t>(m.out * m.in), 0);

@@ -60,6 +60,18 @@ std::vector<float> stored_values(CheckpointReader& reader, const std::string& na
   return out;
 }
 
+void put_part(Parameter& p, const std::vector<float>& whole) {
+  std::vector<float> own(static_cast<size_t>(p.numel()));
+  for (const ParamBox& box : p.boxes())
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t global, int64_t local, int64_t run) {
+                   std::copy_n(whole.data() + global, run, own.data() + local);
+                 });
+  ExecutionContext& ctx = p.master.context();
+  ctx.upload(p.master, own.data());
+  if (p.dtype != DType::f32) ctx.copy(p.value, p.master);
+}
+
 std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
                                     CheckpointReader& reader) {
   std::vector<PeftWhole> out;

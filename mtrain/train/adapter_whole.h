@@ -15,6 +15,9 @@ namespace mtrain {
 std::vector<float> stored_values(CheckpointReader& reader, const std::string& name,
                                  const Shape& shape);
 
+/// Fills this rank's part of a parameter that is trained, and that has memory.
+void put_part(Parameter& p, const std::vector<float>& whole);
+
 /// The trained tensors of a checkpoint, and the other tensors of their modules, from the folder of
 /// model.init_from.
 std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,

@@ -47,7 +47,7 @@ ReferenceSource reference_source(const Settings& settings, const Objective& obje
   const PeftSection& peft = settings.peft;
   // Adapters of random weights start from random values (adapter_plan()).
   const bool starts_as_base = peft.frozen() && peft.train.empty() && peft.init_from.empty() &&
-                              !settings.model.init_from.empty();
+                              !peft.starts_principal() && !settings.model.init_from.empty();
   const std::string& wanted = settings.objective.reference;
   return wanted == "adapters" || (wanted == "auto" && starts_as_base)
              ? ReferenceSource::adapters

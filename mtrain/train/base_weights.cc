@@ -48,17 +48,23 @@ std::string base_identity(const Recipe& recipe) {
   const bool random = s.model.init_from.empty();
   std::string out = random ? "random" : base_identity(recipe.resolve(s.model.init_from));
   if (random || s.model.init_upcycle) out += cat(", seed ", s.rng.seed);  // of routers, too
+  // The frozen weights are what adapters of this rank and factor leave of them.
+  if (s.peft.starts_principal()) out += cat(", pissa ", s.peft.rank, " x ", s.peft.scale());
   return out;
 }
 
 void require_base(const Recipe& recipe, const std::string& trained_on,
                   const std::string& checkpoint) {
   if (base_identity(recipe) == trained_on) return;
-  throw Error(ErrorClass::checkpoint,
-              cat(checkpoint, " has adapters of other weights than those of model.init_from, ",
-                  printable(recipe.resolve(recipe.settings.model.init_from).string())),
-              "set model.init_from to the folder or run with which the adapters were trained; if "
-              "its weights have changed, restore them or train the adapters anew");
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(checkpoint, " has adapters of other weights than those of model.init_from, ",
+          printable(recipe.resolve(recipe.settings.model.init_from).string())),
+      cat("set model.init_from to the folder or run with which the adapters were trained; if "
+          "its weights have changed, restore them or train the adapters anew",
+          recipe.settings.peft.starts_principal()
+              ? "; with peft.init=pissa, peft.alpha and peft.rslora must be the same, too"
+              : ""));
 }
 
 }  // namespace mtrain

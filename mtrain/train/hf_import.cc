@@ -11,6 +11,7 @@
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/nn/coded_parameter.h"
+#include "mtrain/train/principal_start.h"
 
 namespace mtrain {
 namespace {
@@ -293,11 +294,14 @@ class Importer {
     const auto count = static_cast<size_t>(shape_of(p.name)->numel());
     const bool here = p.shards.empty() && !is_upcycled(p.name);  // all of it, and nothing else
     if (here && p.master.defined() && p.master.context().backend().host_memory()) {
-      fill_values({static_cast<float*>(p.master.raw()), count}, sources);
+      const std::span<float> values(static_cast<float*>(p.master.raw()), count);
+      fill_values(values, sources);
+      if (options_.principal) options_.principal->split(p, values);
       return put_value(p);
     }
     values_.assign(count, 0);
     fill_values(values_, sources);
+    if (options_.principal) options_.principal->split(p, values_);
     if (p.coded) return set_values(p, values_);
     if (here) return put(p, values_);
     const std::vector<float> made = is_upcycled(p.name)

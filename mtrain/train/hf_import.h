@@ -12,6 +12,7 @@
 namespace mtrain {
 
 class HfDir;
+class PrincipalStart;
 
 /// How the folder's model may differ from the parameters.
 struct HfImportOptions {
@@ -24,6 +25,8 @@ struct HfImportOptions {
   /// The folder has a dense model, whose MLPs become the experts (model.init_upcycle). Routers
   /// start from random values. `family` is then that of the dense model.
   std::optional<Upcycling> upcycling = {};
+  /// Splits weights into adapters and what is left (peft.init=pissa); null: weights stay whole.
+  PrincipalStart* principal = nullptr;
 };
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come

@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/coded_values.h"
 #include "mtrain/train/file_values.h"
@@ -26,12 +27,32 @@ void set_norms(const PeftModule& m, std::span<float> values) {
   }
 }
 
+/// The adapter for what was left of the weight when its principal part was split off.
+PeftModule without_start(const PeftModule& m) {
+  PeftModule out = m;
+  out.rank = m.rank - m.start_rank, out.start_rank = 0;
+  out.a.resize(static_cast<size_t>(out.rank * m.in));
+  out.b.clear();
+  for (int64_t row = 0; row < m.out; ++row)
+    out.b.insert(out.b.end(), m.b.begin() + row * m.rank, m.b.begin() + row * m.rank + out.rank);
+  return out;
+}
+
 /// Whether a tensor has the name of an embedding of token ids, in a folder without a head.
 bool is_embedding(const std::string& tensor) {
   for (const char* name : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight",
                            "embed_in.weight", "tok_embeddings.weight", "shared.weight"})
     if (tensor.ends_with(name)) return true;
   return false;
+}
+
+/// What does not fit between a module with gains and its weight; empty: all does.
+std::string gains_fault(const PeftModule& m, const Shape& shape) {
+  if (shape.rank() != 2) return cat("tensor ", m.weight, " ", shape, " is no matrix");
+  const int64_t wanted = shape[m.of_input == m.transposed ? 0 : 1];
+  if (std::ssize(m.gains) == wanted) return {};
+  return cat("tensor ", m.weight, " ", shape, " does not fit ia3_l of ", m.gains.size(),
+             " elements");
 }
 
 /// The tensors of the folder, with adapters added to some.
@@ -48,6 +69,14 @@ class MergedTensors final : public HfTensorSource {
         continue;
       }
       const Shape& shape = specs()[i].shape;
+      if (!m.gains.empty()) {
+        if (std::string fault = gains_fault(m, shape); !fault.empty())
+          faults.push_back(std::move(fault));
+        adapted_[i] = &m;
+        if (const size_t bias = place_of(bias_of(m)); !m.of_input && bias < specs().size())
+          biased_[bias] = &m;
+        continue;
+      }
       const Shape wanted = m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
       const bool fits = m.stacks > 1 ? shape.numel() == wanted.numel() : shape == wanted;
       if (!is_floating(specs()[i].dtype) || !fits)
@@ -86,11 +115,23 @@ class MergedTensors final : public HfTensorSource {
     const PeftModule* module = found == adapted_.end() ? nullptr : found->second;
     const TensorInfo& t = *source_.tensors()[i];
     const bool coded = coded_ && coded_->has(t.name);
-    if (!module && !coded && replaced == whole_.end()) return plain_->read(i, out);
+    const auto biased = biased_.find(i);
+    if (!module && !coded && replaced == whole_.end() && biased == biased_.end())
+      return plain_->read(i, out);
     std::vector<float> values =
         replaced == whole_.end() ? source_.floats(t, 0, t.shape.numel()) : replaced->second->values;
     if (coded) coded_->replace(t.name, values);
+    if (biased != biased_.end()) scale_values(*biased->second, true, values);
     if (!module) return out(as_file_type(values, 0, specs()[i], bytes_));
+    if (!module->gains.empty()) {
+      PeftModule sized = *module;  // a folder of peft does not say both sizes
+      const Shape& shape = specs()[i].shape;
+      sized.out = shape[module->transposed ? 1 : 0], sized.in = shape[module->transposed ? 0 : 1];
+      scale_values(sized, false, values);
+      return out(as_file_type(values, 0, specs()[i], bytes_));
+    }
+    std::optional<PeftModule> rest;  // codes are those of what was left of the weight
+    if (coded && module->start_rank > 0) module = &rest.emplace(without_start(*module));
     if (module->transposed) {
       std::vector<float> delta(values.size(), 0);
       add_product(*module, delta);
@@ -118,8 +159,8 @@ class MergedTensors final : public HfTensorSource {
 
   const HfWeights source_;
   const std::unique_ptr<HfTensorSource> plain_;
-  const CodedValues* coded_;  // null: the folder's values
-  std::map<size_t, const PeftModule*> adapted_;
+  const CodedValues* coded_;                              // null: the folder's values
+  std::map<size_t, const PeftModule*> adapted_, biased_;  // biased: of biases with gains
   std::map<size_t, const PeftWhole*> whole_;
   std::vector<std::byte> bytes_;
 };

@@ -33,16 +33,21 @@ ReduceOptions reduce_options(const Settings& s) {
 std::optional<AdapterPlan> adapter_plan(const Settings& s) {
   const PeftSection& peft = s.peft;
   if (!peft.frozen()) return std::nullopt;
-  return AdapterPlan({.rank = peft.rank,
-                      .scale = static_cast<float>(peft.scale()),
-                      // Without weights, only gradients matter: then none of them is 0.
-                      .b_std = s.model.init_from.empty() ? 0.02f : 0.0f,
-                      .dropout = static_cast<float>(peft.dropout),
-                      .magnitudes = peft.type == "dora",
-                      .share_experts = peft.share_expert_adapters,
-                      .targets = peft.targets,
-                      .exclude = peft.exclude,
-                      .train = peft.train});
+  return AdapterPlan(
+      {.rank = peft.rank,
+       .scale = static_cast<float>(peft.scale()),
+       // Without weights, only gradients matter: then none of them is 0.
+       .b_std = s.model.init_from.empty() ? 0.02f : 0.0f,
+       .a_std = peft.init == "gaussian" ? 1 / static_cast<float>(peft.rank) : 0,
+       .dropout = static_cast<float>(peft.dropout),
+       .principal = peft.starts_principal(),
+       .vectors = peft.type == "ia3",
+       .magnitudes = peft.type == "dora",
+       .share_experts = peft.share_expert_adapters,
+       .targets = peft.targets,
+       .exclude = peft.exclude,
+       .feedforward = peft.type == "ia3" ? peft.feedforward : std::vector<std::string>(),
+       .train = peft.train});
 }
 
 std::function<double(const Parameter&)> lr_factor(const Settings& s) {

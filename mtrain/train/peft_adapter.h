@@ -32,6 +32,12 @@ struct PeftModule {
   bool experts = false;  // of experts
   std::vector<float> a, b;            // [rank,in], [out,rank]
   std::vector<float> magnitude = {};  // [out]; empty: none
+  std::vector<float> gains = {};  // IA3 (arXiv:2205.05638): factors of the rows of the weight and
+                                  // of its bias [out], or of its columns [in]; no a and b
+  bool of_input = false;          // gains are those of the columns
+  int64_t start_rank =
+      0;  // the last ranks take away the start (peft.init=pissa): the others belong
+          // to what was left of the weight, all of them to the weight itself
   /// The place of an element of [out,in] in the file's tensor.
   int64_t element(int64_t row, int64_t column) const {
     const int64_t height = out / stacks;
@@ -56,7 +62,8 @@ struct PeftAdapter {
   double alpha = 0, dropout = 0;
   bool rslora = false;
   bool dora = false;  // all modules have magnitudes
-  bool tied = false;  // ensure_weight_tying: a trained tied embedding remains tied
+  bool ia3 = false;   // all modules have gains
+  bool tied = false;  // a trained embedding that is also the output head stays both
   std::string base;   // base_model_name_or_path: the folder of the weights; may be empty
   std::string task;   // task_type; empty: none
 };
@@ -80,6 +87,14 @@ MT_API void import_adapters(const PeftAdapter& adapter, const std::string& folde
 /// weights: of patterns that match nothing, and of adapters of peft.init_from that are not those of
 /// the recipe. Builds tokenizer and model without memory, so it throws their errors, too.
 MT_API void check_adapters(const Recipe& recipe, PluginHost& plugins);
+
+/// peft.type of such adapters: "lora", "dora" or "ia3".
+MT_API std::string type_of(const PeftAdapter& adapter);
+
+/// The factor of an element of the weight. REQUIRES: it has gains.
+inline float gain_of(const PeftModule& m, int64_t row, int64_t column) {
+  return m.gains[static_cast<size_t>(m.of_input ? column : row)];
+}
 
 /// values [out,in] += scale · b · a, in float.
 MT_API void add_product(const PeftModule& module, std::span<float> values);

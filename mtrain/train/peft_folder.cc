@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors",
                      *kRoot = "base_model.model.", *kA = ".lora_A.weight", *kB = ".lora_B.weight",
-                     *kMagnitude = ".lora_magnitude_vector";
+                     *kMagnitude = ".lora_magnitude_vector", *kVector = ".ia3_l";
 
 /// "q_proj" of "model.layers.0.self_attn.q_proj"
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
@@ -53,9 +53,12 @@ bool is_adapted(const PeftAdapter& adapter, const std::string& module) {
 std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
   const std::string module = module_of(whole.tensor), last = last_part(whole.tensor);
   const bool adapted = is_adapted(adapter, module);
-  MT_USER_CHECK(last == "bias" || (last == "weight" && !adapted), ErrorClass::config,
+  const bool fits = last == "bias" ? !(adapter.ia3 && adapted) : last == "weight" && !adapted;
+  MT_USER_CHECK(fits, ErrorClass::config,
                 cat("peft.train: the run trains ", whole.tensor, ", which ",
-                    adapted ? "has an adapter, too" : "is not the weight or the bias of a module",
+                    adapted && last == "bias" ? "has a vector, too"
+                    : adapted                 ? "has an adapter, too"
+                                              : "is not the weight or the bias of a module",
                     ": a folder of adapters cannot have it"),
                 "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
   MT_USER_CHECK(whole.copies.empty(), ErrorClass::config,
@@ -63,6 +66,24 @@ std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
                     ", which is also the output head, and peft unties the two"),
                 "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
   return cat(kRoot, module, adapted ? ".base_layer." : ".", last);
+}
+
+/// adapter_config.json of adapters that are vectors. `saved`: modules_to_save.
+std::string vectors_config(const PeftAdapter& adapter, const std::set<std::string>& targets,
+                           const Json& saved, bool transposed) {
+  std::set<std::string> of_input;
+  for (const PeftModule& m : adapter.modules)
+    if (m.of_input) of_input.insert(m.module());
+  const Json config = {{"peft_type", "IA3"},
+                       {"task_type", adapter.task.empty() ? Json() : Json(adapter.task)},
+                       {"base_model_name_or_path", adapter.base},
+                       {"fan_in_fan_out", transposed},
+                       {"init_ia3_weights", true},
+                       {"inference_mode", true},
+                       {"modules_to_save", saved},
+                       {"feedforward_modules", of_input},
+                       {"target_modules", targets}};
+  return config.dump(2) + "\n";
 }
 
 std::string config_text(const PeftAdapter& adapter) {
@@ -77,6 +98,8 @@ std::string config_text(const PeftAdapter& adapter) {
   }
   const bool transposed =
       std::ranges::any_of(adapter.modules, [](const PeftModule& m) { return m.transposed; });
+  if (adapter.ia3)
+    return vectors_config(adapter, targets, saved.empty() ? Json() : Json(saved), transposed);
   const auto ranks = by_name(adapter.modules, [&](const PeftModule& m) {
     return m.rank == adapter.rank ? Json() : Json(m.rank);
   });
@@ -112,6 +135,12 @@ class AdapterTensors final : public HfTensorReader {
           cat("the run has adapters of experts, such as ", m.weight, ", which peft does not load"),
           "merge the adapters into a folder of the whole model: mtrain merge RUN --into "
           "DIR");
+      if (adapter.ia3) {
+        specs_.push_back({cat(kRoot, m.module(), kVector), dtype,
+                          m.of_input ? Shape{1, m.in} : Shape{m.out, 1}});
+        values_.push_back(&m.gains);
+        continue;
+      }
       specs_.push_back({cat(kRoot, m.module(), kA), dtype, Shape{m.rank, m.in}});
       specs_.push_back({cat(kRoot, m.module(), kB), dtype, Shape{m.out, m.rank}});
       values_.push_back(&m.a), values_.push_back(&m.b);
@@ -151,7 +180,9 @@ constexpr const char* kHarmless[] = {"auto_mapping",
                                      "qalora_group_size",
                                      "peft_version",
                                      "runtime_config",
-                                     "ensure_weight_tying"};
+                                     "ensure_weight_tying",
+                                     "init_ia3_weights",
+                                     "feedforward_modules"};  // shapes of tensors say this
 /// Keys that are read.
 constexpr const char* kRead[] = {
     "peft_type",      "r",        "lora_alpha", "use_rslora",     "rank_pattern", "alpha_pattern",
@@ -175,7 +206,7 @@ bool is_supported(const std::string& key, const Json& value) {
     return value.is_boolean() ||
            (value.is_string() && among(value.get<std::string>(), kPlainStarts));
   if (key == "eva_config") return true;  // how the first a was chosen
-  if (key == "peft_type") return value == "LORA";
+  if (key == "peft_type") return value == "LORA" || value == "IA3";
   if (key == "use_rslora" || key == "fan_in_fan_out" || key == "use_dora")
     return value.is_boolean() || value.is_null();
   if (key == "rank_pattern" || key == "alpha_pattern") return value.is_object() || value.is_null();
@@ -210,11 +241,12 @@ Json read_config(const fs::path& folder) {
   for (const auto& [key, value] : config.items())
     if (!is_supported(key, value))
       refused.push_back(cat(printable(key, 60), ": ", printable(value.dump(), 60)));
-  MT_USER_CHECK(refused.empty(), ErrorClass::checkpoint,
-                cat(printable(file.string()), " has settings that are not supported:\n  ",
-                    join(refused, "\n  ")),
-                "adapters of LoRA, rsLoRA and DoRA are supported; merge others with peft itself "
-                "(merge_and_unload), and use the merged model");
+  MT_USER_CHECK(
+      refused.empty(), ErrorClass::checkpoint,
+      cat(printable(file.string()), " has settings that are not supported:\n  ",
+          join(refused, "\n  ")),
+      "adapters of LoRA, rsLoRA, DoRA and IA3 are supported; merge others with peft itself "
+      "(merge_and_unload), and use the merged model");
   return config;
 }
 
@@ -289,6 +321,25 @@ void add_module(const SafetensorsFile& file, const TensorInfo& tensor, const Jso
   out.modules.push_back(std::move(m));
 }
 
+/// Adds the vector of a module.
+void add_vector(const SafetensorsFile& file, const TensorInfo& tensor, const Json& config,
+                PeftAdapter& out) {
+  PeftModule m;
+  std::string module = tensor.name.substr(0, tensor.name.size() - std::string_view(kVector).size());
+  if (module.starts_with(kRoot)) module = module.substr(std::string_view(kRoot).size());
+  m.weight = module + ".weight";
+  m.transposed = flag(config, "fan_in_fan_out");
+  m.gains = values_of(file, tensor);
+  const bool row = tensor.shape[0] == 1, column = tensor.shape[1] == 1;
+  MT_USER_CHECK(row != column, ErrorClass::checkpoint,
+                cat(file.path().string(), ": ", printable(tensor.name), " ", tensor.shape,
+                    " is neither of the inputs [1, n] nor of the results [n, 1] of a module"),
+                "get the adapter's folder again");
+  m.of_input = row;
+  (row ? m.in : m.out) = std::ssize(m.gains);
+  out.modules.push_back(std::move(m));
+}
+
 /// Whether a tensor of the file is one of modules_to_save, or a bias with `bias`. If so, adds it.
 bool add_whole(const SafetensorsFile& file, const TensorInfo& tensor, const Json& config,
                PeftAdapter& out) {
@@ -314,6 +365,10 @@ std::string PeftModule::module() const {
   return weight.substr(0, weight.size() - std::string_view(".weight").size());
 }
 
+std::string type_of(const PeftAdapter& adapter) {
+  return adapter.ia3 ? "ia3" : adapter.dora ? "dora" : "lora";
+}
+
 bool is_peft_folder(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / kConfig, error);
@@ -322,11 +377,14 @@ bool is_peft_folder(const fs::path& folder) {
 PeftAdapter read_peft_folder(const fs::path& folder) {
   const Json config = read_config(folder);
   const SafetensorsFile file(folder / kWeights);
+  const bool ia3 = config.at("peft_type") == "IA3";
+  const fs::path place = folder / kConfig;
   PeftAdapter out{.modules = {},
-                  .rank = static_cast<int64_t>(positive(config, "r", true, folder / kConfig)),
-                  .alpha = positive(config, "lora_alpha", false, folder / kConfig),
+                  .rank = ia3 ? 0 : static_cast<int64_t>(positive(config, "r", true, place)),
+                  .alpha = ia3 ? 0 : positive(config, "lora_alpha", false, place),
                   .rslora = flag(config, "use_rslora"),
                   .dora = flag(config, "use_dora"),
+                  .ia3 = ia3,
                   .tied = flag(config, "ensure_weight_tying")};
   if (config.contains("base_model_name_or_path") &&
       config.at("base_model_name_or_path").is_string())
@@ -336,7 +394,9 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
     return name.ends_with(part) && file.find(name.substr(0, name.size() - part.size()) + kA);
   };
   for (const TensorInfo& tensor : file.tensors()) {
-    if (tensor.name.ends_with(kA))
+    if (ia3 && tensor.name.ends_with(kVector))
+      add_vector(file, tensor, config, out);
+    else if (!ia3 && tensor.name.ends_with(kA))
       add_module(file, tensor, config, out);
     else if (!belongs(tensor.name, kB) && !(out.dora && belongs(tensor.name, kMagnitude)) &&
              !add_whole(file, tensor, config, out))
@@ -345,7 +405,8 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   MT_USER_CHECK(
       unknown.empty(), ErrorClass::checkpoint,
       cat(file.path().string(), " has tensors that are not supported:\n  ", join(unknown, "\n  ")),
-      "only lora_A and lora_B of linear layers, lora_magnitude_vector with use_dora, biases with "
+      "only lora_A and lora_B of linear layers, lora_magnitude_vector with use_dora, ia3_l with "
+      "peft_type IA3, biases with "
       "bias, and tensors of modules_to_save are supported");
   std::ranges::sort(out.modules, {}, &PeftModule::weight);
   const auto twice = std::ranges::adjacent_find(out.modules, {}, &PeftModule::weight);

@@ -15,6 +15,7 @@
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/model_options.h"
 #include "mtrain/train/peft_adapter.h"
+#include "mtrain/train/principal_start.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -37,13 +38,16 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
   const std::string choice = cat("weights that can have adapters: ",
                                  join(std::vector<std::string>(names.begin(), names.end()), ", "));
   for (const std::string& pattern : plan.unmatched()) {
-    if (peft.targets == PeftSection{}.targets && in(peft.targets, pattern)) continue;
+    const PeftSection defaults;
+    if (peft.targets == defaults.targets && in(peft.targets, pattern)) continue;
+    if (peft.feedforward == defaults.feedforward && in(peft.feedforward, pattern)) continue;
     const bool further = in(peft.train, pattern);
     throw Error(ErrorClass::config,
                 cat("peft.",
-                    in(peft.targets, pattern) ? "targets"
-                    : further                 ? "train"
-                                              : "exclude",
+                    in(peft.targets, pattern)       ? "targets"
+                    : in(peft.feedforward, pattern) ? "feedforward"
+                    : further                       ? "train"
+                                                    : "exclude",
                     ": '", printable(pattern), "' matches no ", further ? "parameter" : "weight",
                     " of the model"),
                 further ? std::string("give the full name of a parameter, such as "
@@ -118,6 +122,10 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     planned.emplace(
         recipe, plugins,
         Options{.initialise = false, .local_rank = options.local_rank, .planning = true});
+  std::optional<PrincipalStart> principal;
+  if (recipe.settings.peft.starts_principal())
+    principal.emplace(adapters->options(), parameters,
+                      threads_per_rank(recipe.settings, options.ranks_here));
   if (!is_saved_run(from)) {
     const HfDir source(from);
     const HfFamilies families = HfFamilies::read(plugins.folders());
@@ -126,7 +134,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
                       file = (source.path() / "config.json").string();
     const HfModel settings(recipe.config.root().at("model"),
                            plugins.load(Model::kKind, type).schema);
-    HfImportOptions how;
+    HfImportOptions how{.principal = principal ? &*principal : nullptr};
     std::string reader = type;  // the plugin whose models the folder's are
     if (recipe.settings.model.init_upcycle) {
       const SchemaCatalog catalog = schema_catalog(plugins);
@@ -151,7 +159,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     require_saved_rows(store, saved.step, all, *tokenizer);
     require_all_parameters_read(store, saved.step, all);
   }
-  load_weights(store, saved.step, parameters);
+  load_weights(store, saved.step, parameters, principal ? &*principal : nullptr);
 }
 
 Device Session::open_backend(const Options& options) {

@@ -13,6 +13,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/nn/coded_parameter.h"
+#include "mtrain/train/principal_start.h"
 
 namespace mtrain {
 namespace {
@@ -303,8 +304,8 @@ std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
 
 namespace {
 
-/// A parameter that is stored as codes, of which every rank reads the whole.
-void load_codes(CheckpointReader& reader, Parameter& p) {
+/// The whole of a parameter.
+std::vector<float> whole_values(CheckpointReader& reader, const Parameter& p) {
   Parameter whole = p;
   whole.shards.clear(), whole.local = p.global, whole.is_primary = true;
   ExecutionContext& ctx = p.value.context();
@@ -317,17 +318,33 @@ void load_codes(CheckpointReader& reader, Parameter& p) {
     staging.to_device();
     ctx.download(wide, values.data());
   }
-  set_values(p, values);
+  return values;
+}
+
+/// Writes this rank's part of a frozen parameter.
+void put_frozen(Parameter& p, const std::vector<float>& whole) {
+  if (p.coded) return set_values(p, whole);
+  std::vector<float> own(static_cast<size_t>(p.numel()));
+  for (const ParamBox& box : p.boxes())
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t global, int64_t local, int64_t run) {
+                   std::copy_n(whole.data() + global, run, own.data() + local);
+                 });
+  ExecutionContext& ctx = p.value.context();
+  ctx.copy(p.value, ctx.from_host<float>(own, p.local));
 }
 
 }  // namespace
 
-void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters) {
+void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters,
+                  PrincipalStart* principal) {
   CheckpointReader reader(store, step);
   for (auto& p : parameters.all()) {
     if (p.adapter) continue;
-    if (p.coded) {
-      load_codes(reader, p);
+    if (p.coded || (principal && principal->splits(p))) {  // every rank reads the whole
+      std::vector<float> values = whole_values(reader, p);
+      if (principal) principal->split(p, values);
+      put_frozen(p, values);
       continue;
     }
     ExecutionContext& ctx = p.value.context();

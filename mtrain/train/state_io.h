@@ -13,6 +13,8 @@
 
 namespace mtrain {
 
+class PrincipalStart;
+
 /// A save of a state in progress, with the values at its beginning. Refers to the store, the
 /// parameters and the optimizer. For the rank's thread; see PendingSave.
 class MT_API StateSave {
@@ -53,8 +55,10 @@ MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
 /// Fills the masters and values of the model's own parameters, frozen ones included, and the
-/// model's buffers. Adapters stay as they are. Throws what load_state throws.
-MT_API void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters);
+/// model's buffers. Adapters stay as they are, except those that `principal` makes of their weights
+/// (peft.init=pissa); null: weights stay whole. Throws what load_state throws.
+MT_API void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters,
+                         PrincipalStart* principal = nullptr);
 /// Throws Error(checkpoint) that names parameters of a step that are not in `parameters`: the model
 /// would be only a part of the saved one. Model buffers may be absent. The step does not say which
 /// tensor is a buffer, so a vector counts as a parameter only if the optimizer has state for it.

@@ -224,7 +224,9 @@ void shrink_adapters(const Node& given, Node& tree) {
   tree.set("peft", *peft);
   Shrinker(tree, "peft").at_most("rank", 4);
   for (const char* left_out : {"peft.init_from", "peft.dropout"}) tree.erase(left_out);
-  for (const char* patterns : {"peft.targets", "peft.exclude", "peft.train"})
+  if (const Node* init = given.find("peft.init"); init && init->as_text() == "pissa")
+    tree.erase("peft.init");  // random weights have no principal part
+  for (const char* patterns : {"peft.targets", "peft.exclude", "peft.feedforward", "peft.train"})
     if (const Node* list = given.find(patterns); list && list->is_list()) {
       Node any = Node::list();
       for (const Node& pattern : list->items())

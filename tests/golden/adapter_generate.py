@@ -4,7 +4,8 @@
     python3 adapter_generate.py OUTPUT_DIR
 
 For each case: `start/` is a folder of adapters as peft saves it, with random a and b, and magnitudes around the norms, for the weights of llama_tiny (next to
-this file); `end/` is the same after five steps of AdamW on three records. golden.json has the token ids of the records, the
+this file); `end/` is the same after five steps of AdamW on three records. `pissa` starts from singular vectors, and its `end/` is
+converted to adapters of the original weights. golden.json has the token ids of the records, the
 targets (-1: none), and loss and gradient norm of each step. The records are pairs of prompt and completion: the targets are
 the completion's tokens and the end token that follows them.
 """
@@ -17,7 +18,7 @@ import shutil
 import numpy as np
 import peft
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 from transformers import AutoModelForCausalLM
 
@@ -32,6 +33,9 @@ CASES = {
                                 target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"]), 13),
     "plus": ("llama_tiny", dict(r=4, lora_alpha=8, use_dora=True, target_modules=["q_proj", "down_proj"],
                                 modules_to_save=["lm_head", "embed_tokens"]), 14, 8.0),
+    "pissa": ("llama_tiny", dict(r=4, lora_alpha=6, init_lora_weights="pissa",
+                                 target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]), 15),
+    "ia3": ("llama_tiny", dict(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"]), 16),
 }
 BOS, EOS = 1, 2
 RECORDS = ((7, 12), (3, 20), (15, 9))  # lengths of prompt and completion
@@ -65,7 +69,7 @@ def randomise(model, seed):
         for name, p in sorted(model.named_parameters()):
             if p.requires_grad:
                 x = torch.from_numpy((0.1 * rng.standard_normal(tuple(p.shape))).astype(np.float32))
-                p.copy_(p * (1 + x) if "lora_magnitude_vector" in name else x)
+                p.copy_(p * (1 + x) if "lora_magnitude_vector" in name or "ia3_l" in name else x)
 
 
 def loraplus(model, ratio):
@@ -82,8 +86,14 @@ def loraplus(model, ratio):
     return optimizer
 
 
-def save(model, directory):
-    model.save_pretrained(common.fresh(directory))
+def undecayed(model):
+    """The optimizer of golden_common without weight decay, which would pull vectors to 0 instead of to 1."""
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=common.LR, betas=common.BETAS, eps=common.EPS,
+                             weight_decay=0.0, foreach=False)
+
+
+def save(model, directory, **how):
+    model.save_pretrained(common.fresh(directory), **how)
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         os.remove(path) if name == "README.md" else os.chmod(path, 0o644)
@@ -99,8 +109,13 @@ def main():
     for name, (base, settings, seed, *ratio) in CASES.items():
         model = AutoModelForCausalLM.from_pretrained(os.path.join(here, base), attn_implementation="eager",
                                                      dtype=torch.float32)
-        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path=base, **settings))
-        randomise(model, seed)
+        kind = IA3Config if "feedforward_modules" in settings else LoraConfig
+        model = get_peft_model(model, kind(task_type="CAUSAL_LM", base_model_name_or_path=base, **settings))
+        pissa = settings.get("init_lora_weights") == "pissa"
+        if pissa:
+            model.peft_config["default"].init_lora_weights = True  # as peft's conversion wants it
+        else:
+            randomise(model, seed)
         directory = os.path.join(root, name)
         os.makedirs(directory)
         save(model, os.path.join(directory, "start"))
@@ -108,8 +123,9 @@ def main():
         inputs, targets = rows(made, [])
         params = {n: p for n, p in model.named_parameters() if p.requires_grad}
         result = common.run(params, lambda ids: model(ids, use_cache=False).logits, inputs, masked=targets,
-                            optimizer=loraplus(model, *ratio) if ratio else None)
-        save(model, os.path.join(directory, "end"))
+                            optimizer=loraplus(model, *ratio) if ratio else undecayed(model) if kind is IA3Config else None)
+        start = os.path.join(directory, "start")
+        save(model, os.path.join(directory, "end"), **({"path_initial_model_for_weight_conversion": start} if pissa else {}))
         golden = {"base": base, "records": made, "steps": result["steps"],
                   "note": f"peft {peft.__version__}, {common.versions_line()}"}
         with open(os.path.join(directory, "golden.json"), "w") as f:

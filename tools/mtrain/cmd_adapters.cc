@@ -39,16 +39,16 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
 int64_t num_values(const PeftAdapter& adapter) {
   int64_t out = 0;
   for (const PeftModule& m : adapter.modules)
-    out += m.rank * (m.in + m.out) + std::ssize(m.magnitude);
+    out += m.rank * (m.in + m.out) + std::ssize(m.magnitude) + std::ssize(m.gains);
   for (const PeftWhole& whole : adapter.whole) out += whole.shape.numel();
   return out;
 }
 
 Json summary(const std::string& from, const PeftAdapter& adapter) {
   return {{"adapter", from},
-          {"type", adapter.dora ? "dora" : "lora"},
-          {"rank", adapter.rank},
-          {"alpha", adapter.alpha},
+          {"type", type_of(adapter)},
+          {"rank", adapter.ia3 ? Json() : Json(adapter.rank)},
+          {"alpha", adapter.ia3 ? Json() : Json(adapter.alpha)},
           {"rslora", adapter.rslora},
           {"weights", adapter.modules.size()},
           {"trained_whole", adapter.whole.size()},
@@ -73,8 +73,8 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
     rows.push_back(summary(one, adapter));
     if (!json)
       std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", one, width,
-                               adapter.dora ? "dora" : "lora", adapter.rank, adapter.alpha,
-                               adapter.modules.size(),
+                               type_of(adapter), adapter.ia3 ? "-" : cat(adapter.rank),
+                               adapter.ia3 ? "-" : cat(adapter.alpha), adapter.modules.size(),
                                human_count(static_cast<double>(num_values(adapter))),
                                adapter.base.empty() ? "-" : printable(adapter.base));
   }

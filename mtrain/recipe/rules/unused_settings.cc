@@ -26,6 +26,7 @@ constexpr Rule refused(const char* id, const char* path, const char* condition,
   return rule;
 }
 
+#define MT_LOW_RANK "(peft.type == 'lora' or peft.type == 'dora')"
 #define MT_DYNAMIC_SCALE "mixed_precision.dtype == 'fp16' and mixed_precision.loss_scale == 0"
 #define MT_DELAYED "fp8 and mixed_precision.fp8_recipe == 'delayed'"
 #define MT_YARN "model.rope.scaling == 'yarn'"
@@ -194,12 +195,16 @@ constexpr Rule kRules[] = {
         {"the losses of single tokens have no reference", "objective.type='dpo'"}),
     // peft
     row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
-    row("peft-rank-unused", "peft.rank", "peft.type != 'none'", {"", "peft.type='lora'"}),
-    row("peft-alpha-unused", "peft.alpha", "peft.type != 'none'", {"", "peft.type='lora'"}),
-    row("peft-rslora-unused", "peft.rslora", "peft.type != 'none'", {"", "peft.type='lora'"}),
-    row("peft-dropout-unused", "peft.dropout", "peft.type != 'none'", {"", "peft.type='lora'"}),
-    row("peft-lr-ratio-unused", "peft.lr_ratio", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-start-unused", "peft.init", MT_LOW_RANK " and peft.init_from == ''",
+        {"the adapters of peft.init_from have values", "peft.type='lora'"}),
+    row("peft-rank-unused", "peft.rank", MT_LOW_RANK, {"", "peft.type='lora'"}),
+    row("peft-alpha-unused", "peft.alpha", MT_LOW_RANK, {"", "peft.type='lora'"}),
+    row("peft-rslora-unused", "peft.rslora", MT_LOW_RANK, {"", "peft.type='lora'"}),
+    row("peft-dropout-unused", "peft.dropout", MT_LOW_RANK, {"", "peft.type='lora'"}),
+    row("peft-lr-ratio-unused", "peft.lr_ratio", MT_LOW_RANK, {"", "peft.type='lora'"}),
     row("peft-targets-unused", "peft.targets", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-feedforward-unused", "peft.feedforward", "peft.type == 'ia3'",
+        {"", "peft.type='ia3'"}),
     row("peft-exclude-unused", "peft.exclude", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-share-unused", "peft.share_expert_adapters", "peft.type == 'lora'",
         {"", "peft.type='lora'"}),
@@ -233,6 +238,7 @@ constexpr Rule kRules[] = {
         {"", "profiling.type='trace'"}),
 };
 
+#undef MT_LOW_RANK
 #undef MT_DYNAMIC_SCALE
 #undef MT_DELAYED
 #undef MT_YARN

@@ -256,8 +256,9 @@ double PeftSection::scale() const {
 void PeftSection::bind(Fields& f) {
   f("type", type,
     "fine-tuning method; none: train all parameters; lora: low-rank adapters; dora: also the norms "
-    "of the rows of the adapted weights (arXiv:2402.09353)")
-      .one_of({"none", "lora", "dora"})
+    "of the rows of the adapted weights (arXiv:2402.09353); ia3: only vectors that multiply their "
+    "results or inputs (arXiv:2205.05638)")
+      .one_of({"none", "lora", "dora", "ia3"})
       .resume(impossible);
   f("base", base,
     "how the frozen weights of blocks' linear layers are stored; same: in the compute dtype; nf4: "
@@ -268,9 +269,15 @@ void PeftSection::bind(Fields& f) {
   f("double_quant", double_quant,
     "nf4: store the scales as 8-bit codes, with a factor for each 256 of them")
       .resume(impossible);
+  f("init", init,
+    "initial values of adapters; kaiming: a uniform within 1 / sqrt(inputs), b zeros; gaussian: a "
+    "normal with deviation 1 / rank, b zeros; pissa: the principal singular vectors of the weight, "
+    "of which the rest stays frozen (arXiv:2404.02948)")
+      .one_of({"kaiming", "gaussian", "pissa"})
+      .resume(impossible);
   f("init_from", init_from,
     "a folder with adapters as PyPI's peft writes it (adapter_config.json), from which they start; "
-    "empty: b starts from zeros")
+    "empty: as init says")
       .example("adapters/mine")
       .resume(ResumeClass::start)
       .input_path();
@@ -302,6 +309,11 @@ void PeftSection::bind(Fields& f) {
       .example("[q_proj, v_proj]")
       .resume(impossible)
       .renamed_from({"target_modules"});
+  f("feedforward", feedforward,
+    "type=ia3: weights of targets whose vector multiplies their inputs instead of their results")
+      .example("[down_proj]")
+      .resume(impossible)
+      .renamed_from({"feedforward_modules"});
   f("exclude", exclude, "weights of targets that get no adapter")
       .resume(impossible)
       .renamed_from({"exclude_modules"});

@@ -68,14 +68,17 @@ struct MixedPrecisionSection {
 };
 
 struct PeftSection {
-  std::string type = "none", base = "same", init_from;
+  std::string type = "none", base = "same", init = "kaiming", init_from;
   int64_t rank = 32;
   double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false, double_quant = true;
-  std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train;
-  /// True if the weights of the model are frozen.
+  std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train,
+                           feedforward = {"mlp.down"};
+  /// Weights of the model are frozen.
   bool frozen() const { return type != "none"; }
-  /// The factor of an adapter's output.
+  /// Adapters start from the singular vectors of their weights.
+  bool starts_principal() const { return frozen() && init == "pissa"; }
+  /// Of an adapter's output.
   double scale() const;
   bool share_expert_adapters = true;
   void bind(Fields& f);

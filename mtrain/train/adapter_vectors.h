@@ -1,0 +1,30 @@
+// Adapters that are vectors (IA3: Liu et al. 2022, arXiv:2205.05638) between a run's parameters,
+// which are l - 1, and the gains l of a folder's modules. Stateless functions for one thread.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/peft_adapter.h"
+
+namespace mtrain {
+
+/// ia3_l of layers.
+using LayerVectors = std::map<std::string, std::vector<float>>;
+
+/// The module of a tensor; rows of matrices without adapters have the gain 1.
+PeftModule vector_module(const AdaptedTensor& tensor, const LayerVectors& vectors);
+/// Writes a module's gains to the vectors of the layers. Returns what does not fit; empty: all did.
+std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors);
+
+/// "model.layers.0.self_attn.k_proj.bias"
+std::string bias_of(const PeftModule& m);
+/// Multiplies the rows of a weight of the folder that belong to a parameter, or of its bias, by the
+/// gains.
+void scale_parameter(Parameter& p, size_t index, const HfPlacement& place, const PeftModule& m);
+/// The same for all values of a weight, stored as the module says, or of its bias [out].
+void scale_values(const PeftModule& m, bool bias, std::span<float> values);
+
+}  // namespace mtrain
