@@ -30,6 +30,13 @@ std::span<const uint8_t> ExampleStore::trained(int64_t example) const {
                                      static_cast<size_t>(begin_[at + 1] - begin_[at]));
 }
 
+TokenizedExample scored_example(TokenizedExample example, int32_t target) {
+  example.trained.assign(example.ids.size(), 0);
+  example.ids.push_back(target);
+  example.trained.push_back(1);
+  return example;
+}
+
 size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
                      Sample& out) {
   const size_t count = ids.size() - 1;

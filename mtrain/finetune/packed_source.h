@@ -67,6 +67,9 @@ class MT_API PackedSource final : public SampleSource {
   std::vector<bool> good_;
 };
 
+/// The example for a model that scores sequences: all ids are inputs, and the only target, at the
+/// last one, is `target`.
+MT_API TokenizedExample scored_example(TokenizedExample example, int32_t target);
 /// Writes one example into a sample from position `at` on; returns the position after it.
 MT_API size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained,
                             size_t at, Sample& out);

@@ -139,11 +139,12 @@ namespace {
 class PreferenceLoader {
  public:
   PreferenceLoader(PreferenceFile& file, const PreferenceSettings& settings,
-                   const ExampleEncoder& encoder, int64_t seq_length)
+                   const ExampleEncoder& encoder, int64_t seq_length, bool scored)
       : file_(file),
         settings_(settings),
         encoder_(encoder),
         seq_length_(seq_length),
+        scored_(scored),
         options_(settings.records.format_options()),
         bad_(settings.records.on_bad == "skip", settings.records.max_bad) {}
 
@@ -207,10 +208,10 @@ class PreferenceLoader {
     block_.clear();
   }
 
-  void take(std::span<const TokenizedExample> answers, bool good, const std::string& place) {
+  void take(std::span<TokenizedExample> answers, bool good, const std::string& place) {
     int64_t places = 0;
     for (const auto& answer : answers) {
-      places += static_cast<int64_t>(answer.ids.size()) - 1;
+      places += static_cast<int64_t>(answer.ids.size()) - (scored_ ? 0 : 1);
       if (answer.ids.size() >= 2 &&
           std::count(answer.trained.begin() + 1, answer.trained.end(), 1) > 0)
         continue;
@@ -224,7 +225,8 @@ class PreferenceLoader {
       ++file_.too_long;
       return;
     }
-    for (const auto& answer : answers) store_.add(answer);
+    for (auto& answer : answers)
+      store_.add(scored_ ? scored_example(std::move(answer), 0) : std::move(answer));
     file_.places.push_back(place);
     if (!file_.pairs) file_.good.push_back(good);
   }
@@ -233,6 +235,7 @@ class PreferenceLoader {
   const PreferenceSettings& settings_;
   const ExampleEncoder& encoder_;
   int64_t seq_length_;
+  bool scored_;
   FormatOptions options_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
@@ -244,10 +247,11 @@ class PreferenceLoader {
 }  // namespace
 
 PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
-                                    const ExampleEncoder& encoder, int64_t seq_length) {
+                                    const ExampleEncoder& encoder, int64_t seq_length,
+                                    bool scored) {
   PreferenceFile out;
   out.path = path;
-  PreferenceLoader(out, settings, encoder, seq_length).run();
+  PreferenceLoader(out, settings, encoder, seq_length, scored).run();
   MT_USER_CHECK(out.size() > 0, ErrorClass::data,
                 cat("no records are left: ", out.summary(seq_length)),
                 "inspect the records with mtrain data show");

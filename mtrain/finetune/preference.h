@@ -52,9 +52,10 @@ struct MT_API PreferenceFile {
 };
 
 /// Like load_sft_file. A record whose answers do not fit into one sample together is dropped or is
-/// an error, by settings.too_long.
+/// an error, by settings.too_long. `scored`: for a model of scores (scored_example()).
 MT_API PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
-                                           const ExampleEncoder& encoder, int64_t seq_length);
+                                           const ExampleEncoder& encoder, int64_t seq_length,
+                                           bool scored = false);
 /// Samples of these records: chosen and rejected are two sequences of one sample.
 MT_API Packs preference_packs(const PreferenceFile& file, const std::vector<int32_t>& chosen);
 

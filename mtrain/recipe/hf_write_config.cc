@@ -7,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_effect.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
@@ -107,9 +108,11 @@ class Writer {
       if (!family_.key(key.name)) add_harmless(key, false);
     for (const HfKey& key : family_.keys) add(key);
     out_["model_type"] = family_.model_type;
-    out_["architectures"] = source_.contains("architectures")
+    out_["architectures"] = model_.scores() ? Json::array({family_.classification})
+                            : source_.contains("architectures")
                                 ? source_["architectures"]
                                 : Json::array({family_.architectures.at(0)});
+    if (model_.scores()) add_labels(static_cast<size_t>(model_.number(kLabelsSetting)));
     out_["torch_dtype"] = torch_name(facts_.dtype);
     // Dynamic scaling compares a sequence with max_position_embeddings.
     if (brief(model_.value("rope.scaling")) == "dynamic")
@@ -123,6 +126,24 @@ class Writer {
   }
 
  private:
+  /// The names of the labels, by which transformers counts them.
+  void add_labels(size_t count) {
+    if (source_.contains("problem_type")) out_["problem_type"] = source_["problem_type"];
+    const bool kept = source_.contains("id2label") && source_["id2label"].is_object() &&
+                      source_["id2label"].size() == count;
+    if (facts_.labels.size() != count && kept) {
+      for (const char* key : {"id2label", "label2id"})
+        if (source_.contains(key)) out_[key] = source_[key];
+      return;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const std::string name =
+          facts_.labels.size() == count ? facts_.labels[i] : cat("LABEL_", i);
+      out_["id2label"][std::to_string(i)] = name;
+      out_["label2id"][name] = i;
+    }
+  }
+
   /// An object, which may be within another one.
   Json& place_of(const HfObject& object) {
     Json* place = &out_;
@@ -370,7 +391,11 @@ std::string positions_without(const HfFamily& family, const std::string& path,
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
+  if (model.scores() && family.classification.empty())
+    out.push_back(cat("model.", kLabelsSetting, "=", model.number(kLabelsSetting), ": ",
+                      family.model_type, " has no architecture with a head of scores"));
   for (const FieldSpec& spec : model.plugin().fields) {
+    if (spec.path == kLabelsSetting) continue;
     const std::string value = brief(model.value(spec.path));
     for (const std::string& known :
          {values_without(family, spec.path, value), number_without(family, spec.path, model),

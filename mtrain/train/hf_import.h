@@ -24,6 +24,9 @@ struct HfImportOptions {
   /// The folder has a dense model, of whose MLPs the experts are made (model.init_upcycle). Routers
   /// start from random values. Then `family` is the dense model's.
   std::optional<Upcycling> upcycling = {};
+  /// The folder has a head over the vocabulary, and the model one of scores (nn/score_head.h),
+  /// which starts from random values; Error(config) if that is frozen. The folder's is not read.
+  bool new_score = false;
 };
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come

@@ -128,7 +128,8 @@ TEST_CASE("rules name only what exists") {
       "layout.mtp_layers", "layout.mtp_stage",     "learned.by",         "learned.objective",
       "split.fault",       "batch.fault",          "batch.largest",      "batch.divisor",
       "batch.last_from",   "device_communicators", "norms.kept",         "phases.given",
-      "phases.fault",      "samples.objective",    "predicted.objective"};
+      "phases.fault",      "samples.objective",    "predicted.objective",
+      "objective.scores",  "objective.scores_pairs"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

@@ -74,7 +74,9 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
   const std::string file = (folder / "config.json").string();
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const std::string plugin = hf_model_plugin(config, file, families, model_schemas(catalog));
-  const int64_t length = length_of(config, families, hf_family_of(config, file, families, plugin));
+  const HfFamily& family = hf_family_of(config, file, families, plugin);
+  const int64_t length = length_of(config, families, family);
+  const char* objective = hf_has_scores(config, file, family) ? "objective: classification\n" : "";
   const std::string path = override_value_text(Node::string(plain_path(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
@@ -83,7 +85,8 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
   return cat(
       "model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n", tokenizer,
-      "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
+      "dataset: mock\n", objective, "train: {steps: 0}\nmixed_precision: {dtype: ",
+      dtype_of(config), "}\n", more);
 }
 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not

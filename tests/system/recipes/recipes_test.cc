@@ -170,6 +170,7 @@ struct Row {
 const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
+    {"quickstart_reward", 2960000, 10000, "the same model with one score instead of its head", {}},
     {"quickstart_dpo", 3030000, 10000, "the same model", {}},
     {"quickstart_spans", 3030000, 10000, "the same model", {}},
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
