@@ -50,6 +50,9 @@ struct Sample {
   /// Of a sample with one answer: whether it is a good one, for objectives that learn from such
   /// labels. True before get(), so a source without labels need not set it.
   bool good = true;
+  /// Of a pair of answers for a model of scores: by how much the chosen one's should be higher. 0
+  /// before get(), so a source without margins need not set it.
+  float margin = 0;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.
   std::optional<uint64_t> draw{};

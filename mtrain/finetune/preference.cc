@@ -1,6 +1,7 @@
 #include "mtrain/finetune/preference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/counted.h"
@@ -75,6 +76,17 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
     ++alike;
   return {answer(record, context, good, alike, options),
           answer(record, context, bad, alike, options)};
+}
+
+/// A field that other tools write, too: it is read only where it has an effect.
+float margin_of(const Json& record, const FormatOptions& options) {
+  const Json* margin = find_field(record, "margin", options.columns);
+  if (!margin) return 0;
+  if (!margin->is_number() || !std::isfinite(margin->get<double>()))
+    throw RecordFault{cat("has the margin ", printable(margin->dump(), 60)),
+                      "wanted a number: by how much the score of chosen should be above that of "
+                      "rejected"};
+  return margin->get<float>();
 }
 
 Preference read_label(const Json& record, const FormatOptions& options) {
@@ -179,7 +191,9 @@ class PreferenceLoader {
     }
     names_->note(record);
     try {
-      block_.push_back(read_preference(record, file_.format, options_, place));
+      Preference preference = read_preference(record, file_.format, options_, place);
+      if (scored_ && file_.pairs) preference.margin = margin_of(record, options_);
+      block_.push_back(std::move(preference));
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
       ++refused_;
@@ -204,11 +218,12 @@ class PreferenceLoader {
     });
     for (size_t i = 0; i < block_.size(); ++i)
       if (!rejected[i])
-        take(std::span(encoded).subspan(i * each, each), block_[i].good, examples[i * each].place);
+        take(std::span(encoded).subspan(i * each, each), block_[i], examples[i * each].place);
     block_.clear();
   }
 
-  void take(std::span<TokenizedExample> answers, bool good, const std::string& place) {
+  void take(std::span<TokenizedExample> answers, const Preference& record,
+            const std::string& place) {
     int64_t places = 0;
     for (const auto& answer : answers) {
       places += static_cast<int64_t>(answer.ids.size()) - (scored_ ? 0 : 1);
@@ -228,7 +243,8 @@ class PreferenceLoader {
     for (auto& answer : answers)
       store_.add(scored_ ? scored_example(std::move(answer), 0) : std::move(answer));
     file_.places.push_back(place);
-    if (!file_.pairs) file_.good.push_back(good);
+    if (!file_.pairs) file_.good.push_back(record.good);
+    if (file_.pairs && scored_) file_.margins.push_back(record.margin);
   }
 
   PreferenceFile& file_;

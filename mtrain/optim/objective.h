@@ -24,6 +24,7 @@ struct Answer {
   double reference = 0;  // the same under the reference; 0 if the objective needs none
   double tokens = 0;     // their number, at least 1
   double score = 0;      // with Objective::scores(), instead of these: of prompt and answer
+  double margin = 0;     // of a chosen one: by how much its score should be higher
   /// log(policy / reference).
   double ratio() const { return logp - reference; }
 };

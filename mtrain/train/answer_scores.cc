@@ -42,6 +42,8 @@ void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float
   if (parallel_)
     if (const Axis* cp = active_axis(parallel_->cp))
       cp->comm().all_reduce(std::span(answers.scores));
+  for (size_t row = 0; row < batch.margins.size(); ++row)
+    answers.all[2 * row].margin = static_cast<double>(batch.margins[row]);
   for (size_t i = 0; i < answers.all.size(); ++i) {
     answers.all[i].score = answers.scores[i * labels_];
     MT_USER_CHECK(answers.all[i].tokens <= 1, ErrorClass::data,

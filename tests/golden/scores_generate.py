@@ -39,11 +39,13 @@ MODELS = {
 CASES = {
     # name: (model, mtrain's settings, trl's)
     "reward": ("llama", dict(type="reward"), {}),
+    "reward_margins": ("llama", dict(type="reward"), dict(margins=True)),
     "reward_centered": ("llama", dict(type="reward", center_rewards_coefficient=0.05), dict(center_rewards_coefficient=0.05)),
     "classes": ("qwen3", dict(type="classification"), None),
     "classes_gpt2": ("gpt2", dict(type="classification"), None),
 }
 KEPT = ("score.weight", "model.layers.0.self_attn.q_proj.weight", "transformer.h.0.mlp.c_fc.weight", "model.norm.weight")
+MARGINS = (0.5, 0.0, 2.0, -0.25)
 FIGURES = ("accuracy", "margin", "mean_reward", "min_reward", "max_reward")
 
 
@@ -118,12 +120,16 @@ def main():
         with torch.no_grad():
             model.score.weight.mul_(6)  # scores that differ by about 1
         common.save_hf(model, os.path.join(directory, name))
-    made, classed = pairs(), texts()
+    made, classed = [dict(r, margin=m) for r, m in zip(pairs(), MARGINS)], texts()
     pair_rows = [{"chosen_ids": r["prompt"] + r["chosen"] + [EOS], "rejected_ids": r["prompt"] + r["rejected"] + [EOS]} for r in made]
     cases = {}
     for name, (folder, settings, config) in CASES.items():
         model = load(directory, folder)
-        evaluate = of_model(model, classed) if config is None else of_trl(model, config, pair_rows)
+        if config is None:
+            evaluate = of_model(model, classed)
+        else:
+            with_margins = config.pop("margins", False)
+            evaluate = of_trl(model, config, [dict(r, margin=m) for r, m in zip(pair_rows, MARGINS)] if with_margins else pair_rows)
         cases[name] = {"model": folder, "settings": settings, **train(model, evaluate)}
         print(name, [round(s["loss"], 6) for s in cases[name]["steps"]], cases[name]["steps"][0])
     with open(os.path.join(directory, "golden.json"), "w") as f:

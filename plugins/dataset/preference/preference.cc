@@ -50,7 +50,7 @@ class PreferenceDataset final : public Dataset {
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
     return std::make_unique<PackedSource>(file.answers, packs, order,
-                                          padding_id(*context_.tokenizer), file.good);
+                                          padding_id(*context_.tokenizer), file.good, file.margins);
   }
 
   std::string identity() const override {

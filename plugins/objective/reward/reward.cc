@@ -27,7 +27,7 @@ class Reward final : public Objective {
 
   ObjectiveValue of_pair(const Answer& chosen, const Answer& rejected) const override {
     const Dual c = Dual::chosen_score(chosen), r = Dual::rejected_score(rejected);
-    Dual loss = -log_sigmoid(c - r);
+    Dual loss = -log_sigmoid(c - r - chosen.margin);
     if (config_.center_rewards_coefficient > 0)
       loss = loss + config_.center_rewards_coefficient * square(c + r);
     return value_of(loss, c.value, r.value);

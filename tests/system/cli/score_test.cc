@@ -36,7 +36,10 @@ const json& golden() {
 /// records in each step.
 void write_case(const Scratch& scratch, const std::string& model) {
   copy_model(scratch, golden_folder(model));
-  scratch.write("p.jsonl", lines_of(golden().at("pairs")));
+  json pairs = golden().at("pairs");
+  scratch.write("margins.jsonl", lines_of(pairs));
+  for (json& record : pairs) record.erase("margin");
+  scratch.write("p.jsonl", lines_of(pairs));
   scratch.write("t.jsonl", lines_of(golden().at("texts")));
   const std::string head = cat("model: {type: ", model == "gpt2" ? "gpt2" : "llama",
                                ", init_from: there, seq_length: 48}\n", kGoldenTraining,
@@ -78,6 +81,7 @@ TEST_CASE("rewards learn as in trl, and classes as in transformers") {
     std::string set;
     for (const auto& [key, value] : wanted.at("settings").items())
       if (key != "type") set += cat(" objective.", key, "=", value.dump());
+    if (name == "reward_margins") set += " dataset.path=margins.jsonl";
     done(scratch, (classes ? "c.yaml" : "r.yaml") + (" -q run.dir=run" + set));
     const json& steps = wanted.at("steps");
     for (const auto& [key, value] : steps.at(0).items()) {
