@@ -24,8 +24,9 @@ struct DatasetContext {
   uint64_t seed = 0;                     // for all random choices
   std::filesystem::path base_directory;  // the base of relative paths in the recipe
   const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
-  int64_t labels = 0;  // scores that the model gives a sequence (model.labels); 0: it predicts tokens
-  bool log_summary = true;               // whether to log a summary of the data; only one rank does
+  int64_t labels =
+      0;  // scores that the model gives a sequence (model.labels); 0: it predicts tokens
+  bool log_summary = true;  // whether to log a summary of the data; only one rank does
 };
 
 enum class Split : uint8_t { train, valid, test };

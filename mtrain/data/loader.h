@@ -22,8 +22,8 @@ struct MicroBatch {
   std::vector<int32_t> padding;  // [rows], the padded positions at the end of each row; empty: none
   std::vector<uint8_t> good = {};   // [rows], Sample::good
   std::vector<float> margins = {};  // [rows], Sample::margin
-  int64_t num_target_tokens = 0;   // targets that are not kIgnoredTarget
-  int64_t first_sample = 0;        // index of the first row in the source
+  int64_t num_target_tokens = 0;    // targets that are not kIgnoredTarget
+  int64_t first_sample = 0;         // index of the first row in the source
   int64_t rows = 0, seq_length = 0;
 };
 

@@ -42,11 +42,13 @@ std::string ClassFile::summary(const ClassSettings& settings, int64_t seq_length
   std::string out = cat(printable(path.string()), ": ", size(), " of ", counted(records, "record"));
   for (size_t i = 0; i < of_class.size() && of_class.size() <= 10; ++i)
     out += cat(i == 0 ? "; of class " : ", ",
-               settings.labels.empty() ? std::to_string(i) : printable(settings.labels[i], 40),
-               " ", of_class[i]);
+               settings.labels.empty() ? std::to_string(i) : printable(settings.labels[i], 40), " ",
+               of_class[i]);
   if (too_long > 0)
-    out += cat("; ", too_long, settings.too_long == "truncate" ? " truncated to " : " left out for having more than ",
-               seq_length, " tokens");
+    out +=
+        cat("; ", too_long,
+            settings.too_long == "truncate" ? " truncated to " : " left out for having more than ",
+            seq_length, " tokens");
   if (bad > 0) out += cat("; ", bad, " invalid ones left out");
   return out;
 }
@@ -76,19 +78,20 @@ int32_t class_of(const Json& label, const ClassSettings& settings, int64_t class
     const auto name = label.get<std::string>();
     const auto found = std::ranges::find(settings.labels, name);
     if (found == settings.labels.end())
-      refuse(place,
-             cat("has the label '", printable(name, 60), "', which is not in dataset.labels (",
-                 settings.labels.empty() ? "empty"
-                                         : printable(join(settings.labels, ", "), 200),
-                 ")"),
-             "dataset.labels lists the names of all classes, in the order of their numbers");
+      refuse(
+          place,
+          cat("has the label '", printable(name, 60), "', which is not in dataset.labels (",
+              settings.labels.empty() ? "empty" : printable(join(settings.labels, ", "), 200), ")"),
+          "dataset.labels lists the names of all classes, in the order of their numbers");
     return static_cast<int32_t>(found - settings.labels.begin());
   }
   const bool number = label.is_number_integer();
   if (!number || label.get<int64_t>() < 0 || label.get<int64_t>() >= classes)
-    refuse(place, cat("has the label ", printable(label.dump(), 60), ", wanted a name or a number "
-                                                                     "from 0 to ",
-                      classes - 1),
+    refuse(place,
+           cat("has the label ", printable(label.dump(), 60),
+               ", wanted a name or a number "
+               "from 0 to ",
+               classes - 1),
            "model.labels is the number of classes");
   return static_cast<int32_t>(label.get<int64_t>());
 }
@@ -128,7 +131,8 @@ class ClassLoader {
   void take(const Json& record, const std::string& place) {
     const Json& text = field_of(record, settings_.text_field, "text_field", place);
     if (!text.is_string())
-      refuse(place, cat("has ", text.type_name(), " as '", printable(settings_.text_field, 60), "'"),
+      refuse(place,
+             cat("has ", text.type_name(), " as '", printable(settings_.text_field, 60), "'"),
              "wanted a text");
     const int32_t number = class_of(field_of(record, settings_.label_field, "label_field", place),
                                     settings_, classes_, place);

@@ -245,8 +245,7 @@ std::vector<ComputedPart> Decoder::parts() const {
   const bool own_head = !settings_.ties_head() || settings_.block.head_bias;
   if (embed_) out.push_back({"embed"});
   // One op reads the tied table and the bias next to it, so that they have the same readers.
-  if (embed_ && head_ && settings_.ties_head() && own_head)
-    out.back().reads.emplace_back("head");
+  if (embed_ && head_ && settings_.ties_head() && own_head) out.back().reads.emplace_back("head");
   auto [begin, end] = context_.stage.layers(settings_.layers);
   for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
   if (!head_) {

@@ -97,7 +97,7 @@ class MT_API Decoder : public Model {
   std::optional<Embedding> embed_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;
-  std::optional<LmHead> head_;     // of a model of tokens
+  std::optional<LmHead> head_;      // of a model of tokens
   std::optional<ScoreHead> score_;  // of a model of scores
   std::optional<MultiTokenPrediction> mtp_;
   std::optional<MtpLosses> mtp_losses_;

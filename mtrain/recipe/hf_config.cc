@@ -10,11 +10,11 @@
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/value.h"
-#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_flat_keys.h"
 #include "mtrain/recipe/hf_folder_family.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_labels.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
@@ -23,11 +23,6 @@ namespace {
 using namespace hf;
 
 constexpr int64_t kMostBlocks = 65536;  // a list is made for no more
-constexpr int64_t kDefaultLabels = 2;   // of transformers
-
-bool has_scores(const Json& config, const HfFamily& family) {
-  return !family.classification.empty() && architecture_of(config) == family.classification;
-}
 
 class Reader {
  public:
@@ -39,8 +34,8 @@ class Reader {
     effective_.insert(flat_.dropped.begin(), flat_.dropped.end());
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const bool multiples : {false, true}) take_all(multiples);
-    take_labels();
     if (family_ && !foreign_) {
+      if (auto labels = labels_of(config_, *family_)) out_.settings.push_back(std::move(*labels));
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)
@@ -53,20 +48,6 @@ class Reader {
   }
 
  private:
-  /// A folder with a head of scores says how many. With another folder, the recipe decides whether
-  /// a new head takes the place of that over the vocabulary.
-  void take_labels() {
-    if (!family_ || foreign_ || !has_scores(config_, *family_)) return;
-    const Json names = config_.value("id2label", Json()),
-               number = config_.value("num_labels", Json());
-    const bool named = names.is_object() && !names.empty();
-    const int64_t count = named                        ? static_cast<int64_t>(names.size())
-                          : number.is_number_integer() ? number.get<int64_t>()
-                                                       : kDefaultLabels;
-    out_.settings.push_back({cat("model.", kLabelsSetting), named ? "id2label" : "num_labels",
-                             Node::integer(count), false, !named && !number.is_number_integer()});
-  }
-
   /// Takes the keys, and the defaults of those that are omitted. `multiples`: those that are a
   /// setting times other settings, which must be known by then.
   void take_all(bool multiples) {
@@ -507,11 +488,6 @@ class Reader {
 };
 
 }  // namespace
-
-bool hf_has_scores(const std::string& config_json, const std::string& file_name,
-                   const HfFamily& family) {
-  return has_scores(parse(config_json, file_name), family);
-}
 
 HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
                               const HfTarget& target) {

@@ -282,7 +282,8 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
 bool hf_is_other_head(const HfFamily& family, const HfModel& model, std::string_view tensor) {
   return model.scores() &&
          std::any_of(family.tensors.begin(), family.tensors.end(), [&](const HfTensorRule& rule) {
-           return is_of_head(rule) && (rule.tensor == tensor || without_root(rule.tensor) == tensor);
+           return is_of_head(rule) &&
+                  (rule.tensor == tensor || without_root(rule.tensor) == tensor);
          });
 }
 

@@ -11,6 +11,7 @@
 #include "mtrain/recipe/hf_effect.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_labels.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
@@ -112,7 +113,9 @@ class Writer {
                             : source_.contains("architectures")
                                 ? source_["architectures"]
                                 : Json::array({family_.architectures.at(0)});
-    if (model_.scores()) add_labels(static_cast<size_t>(model_.number(kLabelsSetting)));
+    if (model_.scores())
+      write_labels(out_, source_, static_cast<size_t>(model_.number(kLabelsSetting)),
+                   facts_.labels);
     out_["torch_dtype"] = torch_name(facts_.dtype);
     // Dynamic scaling compares a sequence with max_position_embeddings.
     if (brief(model_.value("rope.scaling")) == "dynamic")
@@ -126,24 +129,6 @@ class Writer {
   }
 
  private:
-  /// The names of the labels, by which transformers counts them.
-  void add_labels(size_t count) {
-    if (source_.contains("problem_type")) out_["problem_type"] = source_["problem_type"];
-    const bool kept = source_.contains("id2label") && source_["id2label"].is_object() &&
-                      source_["id2label"].size() == count;
-    if (facts_.labels.size() != count && kept) {
-      for (const char* key : {"id2label", "label2id"})
-        if (source_.contains(key)) out_[key] = source_[key];
-      return;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const std::string name =
-          facts_.labels.size() == count ? facts_.labels[i] : cat("LABEL_", i);
-      out_["id2label"][std::to_string(i)] = name;
-      out_["label2id"][name] = i;
-    }
-  }
-
   /// An object, which may be within another one.
   Json& place_of(const HfObject& object) {
     Json* place = &out_;
@@ -418,17 +403,6 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
     if (value != spec.default_value && value != brief(default_value(spec, "")))
       out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type,
                         " has no key for it, and its models compute with ", spec.default_value));
-  }
-  return out;
-}
-
-std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
-  std::vector<std::string> out;
-  for (const auto& [path, reason] : family.lost_settings) {
-    const FieldSpec* spec = field_of(path, {&model.plugin()});
-    const std::string value = brief(model.value(path));
-    if (spec && value != spec->default_value && value != brief(default_value(*spec, "")))
-      out.push_back(cat("model.", path, "=", value, ": ", reason));
   }
   return out;
 }

@@ -20,7 +20,8 @@ struct HfConfigFacts {
   std::string source;
   /// Ids of the tokenizer, which are written if `source` has none.
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
-  /// Of a model of scores: names of its labels; empty: those of `source`, or transformers' LABEL_0 …
+  /// Of a model of scores: names of its labels; empty: those of `source`, or transformers' LABEL_0
+  /// …
   std::vector<std::string> labels = {};
 };
 

@@ -313,7 +313,8 @@ NamedValues AnswerObjective::take_figures(Communicator* replicas, Communicator* 
   sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
   std::vector<double> extremes = std::exchange(extremes_, no_extremes());
   for (Communicator* ranks : {replicas, stages})
-    if (ranks) ranks->all_reduce(std::span(all)), ranks->all_reduce(std::span(extremes), ReduceOp::max);
+    if (ranks)
+      ranks->all_reduce(std::span(all)), ranks->all_reduce(std::span(extremes), ReduceOp::max);
   NamedValues out;
   auto mean = [&](const std::string& name) -> std::optional<double> {
     const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());

@@ -70,8 +70,7 @@ class MT_API AnswerObjective {
   void take_own_tokens(const MicroBatch& batch, Answers& answers) const;
   double of_scores(const MicroBatch& batch, std::span<float> scores, bool training,
                    Answers& answers);
-  void take_scores(const MicroBatch& batch, std::span<const float> scores,
-                   Answers& answers) const;
+  void take_scores(const MicroBatch& batch, std::span<const float> scores, Answers& answers) const;
   double of_class(Answers& answers, size_t index);
   void report_rewards(double chosen, double rejected);
   void sum_logps(const MicroBatch& batch, std::span<const float> losses, Answers& answers) const;

@@ -46,22 +46,22 @@ void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float
     answers.all[2 * row].margin = static_cast<double>(batch.margins[row]);
   for (size_t i = 0; i < answers.all.size(); ++i) {
     answers.all[i].score = answers.scores[i * labels_];
-    MT_USER_CHECK(answers.all[i].tokens <= 1, ErrorClass::data,
-                  cat("sample ", batch.first_sample + static_cast<int64_t>(i / 2), " has ",
-                      answers.all[i].tokens,
-                      " targets in one sequence, and a model of scores has one"),
-                  "a dataset for DatasetContext::labels sets the target of the last token only");
+    MT_USER_CHECK(
+        answers.all[i].tokens <= 1, ErrorClass::data,
+        cat("sample ", batch.first_sample + static_cast<int64_t>(i / 2), " has ",
+            answers.all[i].tokens, " targets in one sequence, and a model of scores has one"),
+        "a dataset for DatasetContext::labels sets the target of the last token only");
     const auto begin = answers.scores.begin() + static_cast<ptrdiff_t>(i * labels_),
                end = begin + static_cast<ptrdiff_t>(labels_);
     const auto bad = std::find_if_not(begin, end, [](double s) { return std::isfinite(s); });
-    MT_USER_CHECK(bad == end, ErrorClass::numeric,
-                  cat("the model's score ", bad - begin, " of sample ",
-                      batch.first_sample + static_cast<int64_t>(i / 2), " is ",
-                      std::isnan(*bad) ? "nan" : "infinite",
-                      ": no objective can be computed from it"),
-                  "training has diverged or the weights are damaged: continue from an earlier "
-                  "checkpoint with a smaller optimizer.lr, or with mixed_precision.dtype=bf16 "
-                  "instead of fp16");
+    MT_USER_CHECK(
+        bad == end, ErrorClass::numeric,
+        cat("the model's score ", bad - begin, " of sample ",
+            batch.first_sample + static_cast<int64_t>(i / 2), " is ",
+            std::isnan(*bad) ? "nan" : "infinite", ": no objective can be computed from it"),
+        "training has diverged or the weights are damaged: continue from an earlier "
+        "checkpoint with a smaller optimizer.lr, or with mixed_precision.dtype=bf16 "
+        "instead of fp16");
   }
 }
 
@@ -72,10 +72,10 @@ double AnswerObjective::of_class(Answers& answers, size_t index) {
                 cat("classes count from 0; set model.labels to at least ", number + 1));
   const ClassValue value = objective_->of_class(
       std::span(answers.scores).subspan(index * labels_, labels_), answers.numbers[index]);
-  MT_USER_CHECK(value.d_scores.size() == labels_, ErrorClass::plugin,
-                cat("the objective returns ", value.d_scores.size(), " derivatives of ", labels_,
-                    " scores"),
-                "ClassValue::d_scores has one value for each score");
+  MT_USER_CHECK(
+      value.d_scores.size() == labels_, ErrorClass::plugin,
+      cat("the objective returns ", value.d_scores.size(), " derivatives of ", labels_, " scores"),
+      "ClassValue::d_scores has one value for each score");
   std::ranges::copy(value.d_scores,
                     answers.slopes.begin() + static_cast<ptrdiff_t>(index * labels_));
   report_further(value.figures);

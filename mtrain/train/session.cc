@@ -4,8 +4,8 @@
 #include <set>
 
 #include "mtrain/base/counted.h"
-#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"

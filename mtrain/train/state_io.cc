@@ -333,8 +333,9 @@ bool lacks_score(const std::vector<StoredTensorInfo>& stored) {
 /// The head of scores of a run that starts from the weights of a model of tokens.
 void start_score(Parameter& p) {
   MT_USER_CHECK(p.trained, ErrorClass::config,
-                cat(p.name, " starts from random values, since the run of model.init_from has no "
-                            "head of scores, and peft does not train it"),
+                cat(p.name,
+                    " starts from random values, since the run of model.init_from has no "
+                    "head of scores, and peft does not train it"),
                 cat("add it to peft.train: peft.train=[", p.name, "]"));
   std::vector<float> values(static_cast<size_t>(p.numel()));
   ExecutionContext& ctx = p.value.context();
@@ -401,7 +402,8 @@ void require_all_parameters_read(const CheckpointStore& store, int64_t step,
   }
   std::vector<std::string> unread;
   for (const StoredTensorInfo* t : roots)
-    if (!read.contains(t->name) && !is_other_head(parameters, t->name) && (t->shape.rank() > 1 || with_state.contains(t->name)))
+    if (!read.contains(t->name) && !is_other_head(parameters, t->name) &&
+        (t->shape.rank() > 1 || with_state.contains(t->name)))
       unread.push_back(cat(t->name, " ", t->shape));
   if (unread.empty()) return;
   const size_t total = unread.size();

@@ -83,10 +83,9 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
       gives_tokenizer(overrides)
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  return cat(
-      "model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n", tokenizer,
-      "dataset: mock\n", objective, "train: {steps: 0}\nmixed_precision: {dtype: ",
-      dtype_of(config), "}\n", more);
+  return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n",
+             tokenizer, "dataset: mock\n", objective,
+             "train: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
 }
 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not

@@ -108,7 +108,7 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   const bool pairs = declared == Objective::kScoredAnswers;
   facts["objective.scores"] = pairs || declared == Dataset::kClasses;
   facts["objective.scores_pairs"] = pairs;
-  const std::string learned = !answers                      ? model
+  const std::string learned = !answers                    ? model
                               : pairs || declared.empty() ? std::string(Dataset::kPreferences)
                                                           : declared;
   if (model != Fields::kAnyObjective) facts["predicted.objective"] = model;

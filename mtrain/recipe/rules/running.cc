@@ -17,11 +17,12 @@ constexpr Rule kRules[] = {
     {"objective-labels", "model.labels", "objective.scores", "(model.labels ?? 0) > 0",
      "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
      "(model.labels=0)",
-     "model.labels is the number of scores: 1 for a reward, the number of classes for a classifier; "
+     "model.labels is the number of scores: 1 for a reward, the number of classes for a "
+     "classifier; "
      "the models llama, moe and gpt2 have it",
      "model.labels=1; objective.type='tokens'"},
-    {"objective-one-label", "model.labels", "objective.scores_pairs",
-     "(model.labels ?? 1) <= 1", "{objective.type} compares one score of each answer "
+    {"objective-one-label", "model.labels", "objective.scores_pairs", "(model.labels ?? 1) <= 1",
+     "{objective.type} compares one score of each answer "
      "(model.labels={model.labels})",
      "", "model.labels=1"},
     {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "objective.scores",

@@ -22,8 +22,7 @@ class ClassificationDataset final : public Dataset {
       : settings_(settings), context_(context) {
     MT_USER_CHECK(!settings.path.empty(), ErrorClass::config, "dataset.path is not set",
                   "give a file of JSON lines, or of one JSON list");
-    MT_USER_CHECK(settings.labels.empty() ||
-                      std::ssize(settings.labels) == context.labels,
+    MT_USER_CHECK(settings.labels.empty() || std::ssize(settings.labels) == context.labels,
                   ErrorClass::config,
                   cat("dataset.labels has ", settings.labels.size(), " names, and model.labels is ",
                       context.labels),
@@ -49,8 +48,7 @@ class ClassificationDataset final : public Dataset {
     Packs packs;
     packs.items = share_of_examples(own ? "1" : settings_.split, own ? Split::train : which,
                                     file.size(), printable(file.path.string()));
-    for (size_t i = 1; i <= packs.items.size(); ++i)
-      packs.begin.push_back(static_cast<int64_t>(i));
+    for (size_t i = 1; i <= packs.items.size(); ++i) packs.begin.push_back(static_cast<int64_t>(i));
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
     return std::make_unique<PackedSource>(file.texts,

@@ -130,8 +130,8 @@ class MockSource final : public SampleSource {
   void make_classes(uint32_t draw, Sample& out) const {
     std::fill(out.targets.begin(), out.targets.end(), kIgnoredTarget);
     for (size_t s = 0; s < out.starts.size(); ++s) {
-      const size_t end = s + 1 < out.starts.size() ? static_cast<size_t>(out.starts[s + 1])
-                                                   : out.targets.size();
+      const size_t end =
+          s + 1 < out.starts.size() ? static_cast<size_t>(out.starts[s + 1]) : out.targets.size();
       out.targets[end - 1] =
           answers_ > 0 ? 0 : static_cast<int32_t>(draw % static_cast<uint64_t>(labels_));
     }

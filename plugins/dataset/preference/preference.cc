@@ -69,9 +69,8 @@ class PreferenceDataset final : public Dataset {
 
  private:
   PreferenceFile load(const std::string& path) const {
-    PreferenceFile file =
-        load_preference_file(record_path(path, context_), settings_, encoder_, context_.seq_length,
-                             context_.labels > 0);
+    PreferenceFile file = load_preference_file(record_path(path, context_), settings_, encoder_,
+                                               context_.seq_length, context_.labels > 0);
     if (context_.log_summary) {
       file.log_unused();
       log_info(file.summary(context_.seq_length));

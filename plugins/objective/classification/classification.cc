@@ -36,8 +36,8 @@ class Classification final : public Objective {
     const auto largest = std::ranges::max_element(scores);
     double sum = 0;
     for (const double score : scores) sum += std::exp(score - *largest);
-    const double lse = *largest + std::log(sum), each = config_.label_smoothing /
-                                                        static_cast<double>(scores.size());
+    const double lse = *largest + std::log(sum),
+                 each = config_.label_smoothing / static_cast<double>(scores.size());
     ClassValue out;
     out.d_scores.resize(scores.size());
     for (size_t i = 0; i < scores.size(); ++i) {

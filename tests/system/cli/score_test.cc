@@ -44,10 +44,12 @@ void write_case(const Scratch& scratch, const std::string& model) {
   const std::string head = cat("model: {type: ", model == "gpt2" ? "gpt2" : "llama",
                                ", init_from: there, seq_length: 48}\n", kGoldenTraining,
                                "train: {steps: 5, global_batch_size: 4, micro_batch_size: 2}\n");
-  scratch.write("r.yaml", head + "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
-                                 "objective: {type: reward}\n");
-  scratch.write("c.yaml", head + "dataset: {type: classification, path: t.jsonl, split: '1'}\n"
-                                 "objective: {type: classification}\n");
+  scratch.write("r.yaml", head +
+                              "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
+                              "objective: {type: reward}\n");
+  scratch.write("c.yaml", head +
+                              "dataset: {type: classification, path: t.jsonl, split: '1'}\n"
+                              "objective: {type: classification}\n");
 }
 
 void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
@@ -111,8 +113,8 @@ TEST_CASE("a folder of scores is the same after import and export") {
     CHECK(difference(scratch / "there", scratch / "out") == 0);
     const json theirs = json::parse(slurp(scratch / "there/config.json")),
                ours = json::parse(slurp(scratch / "out/config.json"));
-    for (const char* key : {"architectures", "model_type", "pad_token_id", "problem_type",
-                            "id2label", "label2id"})
+    for (const char* key :
+         {"architectures", "model_type", "pad_token_id", "problem_type", "id2label", "label2id"})
       CHECK(ours.value(key, json()) == theirs.value(key, json()));
   }
 }
@@ -144,8 +146,9 @@ TEST_CASE("the derivatives of objectives over scores are those of their losses")
     for (size_t i = 0; i < scores.size(); ++i) {
       std::vector<double> high = scores, low = scores;
       high[i] += kStep, low[i] -= kStep;
-      const double slope = (classes->of_class(high, number).loss -
-                            classes->of_class(low, number).loss) / (2 * kStep);
+      const double slope =
+          (classes->of_class(high, number).loss - classes->of_class(low, number).loss) /
+          (2 * kStep);
       CHECK(value.d_scores[i] == doctest::Approx(slope).epsilon(1e-5).scale(1));
     }
     CHECK(value.figures == std::vector<double>{number == 2 ? 1.0 : 0.0});
@@ -168,8 +171,8 @@ TEST_CASE("scores learn the same in every layout and division") {
     CAPTURE(layout);
     const std::string run = cat("r", number++);
     done(scratch, cat("r.yaml -q run.dir=", run, set, layout));
-    for (const char* key : {"loss", "grad_norm", "accuracy", "margin", "mean_reward", "min_reward",
-                            "max_reward"})
+    for (const char* key :
+         {"loss", "grad_norm", "accuracy", "margin", "mean_reward", "min_reward", "max_reward"})
       check_close(column(scratch / run, key), column(scratch / "one", key), 2e-5);
     done(scratch, "-q export " + run + " out" + run);
     CHECK(difference(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
@@ -181,7 +184,8 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   write_case(scratch, "llama");
   fs::remove_all(scratch / "there");
   copy_model(scratch, source_root() / "tests/golden/llama_tiny");
-  const Outcome made = cli_in(scratch.path(), "import there run model.labels=3 objective.type=classification");
+  const Outcome made =
+      cli_in(scratch.path(), "import there run model.labels=3 objective.type=classification");
   CHECK_MESSAGE(made.status == 0, made.err);
   CHECK_MESSAGE(has(made.err + made.out, "score.weight starts from random values"), made.err);
   done(scratch, "-q export run out");
@@ -239,8 +243,9 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   refuses(scratch, "check c.yaml objective=reward", 10, "preferences between answers");
   refuses(scratch, "check c.yaml model.init_from='' model.layers=1", 10, "model.labels=0");
   refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[a,b]", 10, "dataset.labels has 2 names");
-  scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": \"fair\"}\n"
-                           "{\"text\": \"c\", \"label\": \"poor\"}\n");
+  scratch.write("n.jsonl",
+                "{\"text\": \"ab\", \"label\": \"fair\"}\n"
+                "{\"text\": \"c\", \"label\": \"poor\"}\n");
   refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl dataset.labels=[bad,fair,good]", 11,
           "n.jsonl:2: has the label 'poor'");
   scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": 3}\n");
