@@ -3,6 +3,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression.h"
 #include "mtrain/config/expression_node.h"
+#include "mtrain/recipe/hf_json.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/recipe/rules/rules.h"
 
@@ -38,6 +39,7 @@ Node hf_meaning(const HfModel& model, const std::string& path) {
 }
 
 std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
+  using namespace hf;
   std::vector<std::string> out;
   for (const auto& [path, reason] : family.lost_settings) {
     const FieldSpec* spec = field_of(path, {&model.plugin()});
