@@ -120,6 +120,11 @@ def main():
         with torch.no_grad():
             model.score.weight.mul_(6)  # scores that differ by about 1
         common.save_hf(model, os.path.join(directory, name))
+        ids = common.random_batch(60 + number, 3, 20, SIZES["vocab_size"]).clamp(min=1)
+        ids[1, 12:] = PAD
+        with torch.no_grad():
+            logits = load(directory, name).eval()(ids, attention_mask=(ids != PAD).long()).logits
+        common.save_logits(os.path.join(directory, name), {"input_ids": ids, "logits": logits})
     made, classed = [dict(r, margin=m) for r, m in zip(pairs(), MARGINS)], texts()
     pair_rows = [{"chosen_ids": r["prompt"] + r["chosen"] + [EOS], "rejected_ids": r["prompt"] + r["rejected"] + [EOS]} for r in made]
     cases = {}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
@@ -116,6 +117,30 @@ TEST_CASE("a folder of scores is the same after import and export") {
     for (const char* key :
          {"architectures", "model_type", "pad_token_id", "problem_type", "id2label", "label2id"})
       CHECK(ours.value(key, json()) == theirs.value(key, json()));
+  }
+}
+
+TEST_CASE("transformers loads an exported folder of scores without a warning, with equal scores") {
+  const char* given = std::getenv("MTRAIN_TEST_PYTHON");
+  const std::string python = given ? given : "python3";
+  for (const std::string model : {"llama", "qwen3", "gpt2"}) {
+    CAPTURE(model);
+    const Scratch scratch("mtrain-scores-transformers");
+    write_case(scratch, model);
+    done(scratch, "-q import there run");
+    done(scratch, "-q export run out");
+    const Outcome checked =
+        run({.arguments = {"/usr/bin/env", python,
+                           (source_root() / "tests/golden/hf_export_check.py").string(),
+                           (scratch / "out").string(),
+                           (golden_folder(model) / "expected_logits.safetensors").string(),
+                           "1e-6"}});
+    if (checked.status == 77 || checked.status == 127) {
+      MESSAGE("not loaded by transformers, which ", python, " does not have: ", checked.out);
+      return;
+    }
+    const std::string details = checked.out + checked.err;
+    CHECK_MESSAGE(checked.status == 0, details);
   }
 }
 
