@@ -37,6 +37,9 @@ class MT_API AnswerObjective {
                   AdapterPlan* adapters, const ParallelContext* parallel, int64_t labels = 0);
 
   ReferenceSource source() const { return source_; }
+  /// Over how many tokens the losses of experts' routers are means: the targets, or with a model of
+  /// scores, which has one target for each sequence, all tokens but padding.
+  int64_t routed_tokens(std::span<const MicroBatch> batches) const;
   /// The source of the run that is continued (name()), whatever `auto` chooses now; empty: unknown.
   void continue_with(const std::string& source);
   /// The precomputed reference; the owner fills it before the first use.

@@ -1,6 +1,7 @@
 // AnswerObjective for models of scores: those at the targets, which are at the ends of sequences.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "mtrain/train/answers.h"
 
@@ -13,6 +14,16 @@ std::vector<std::string> reported_names(const Objective& objective) {
   if (objective.records() == Objective::Records::pairs)
     return {"accuracy", "margin", "mean_reward"};
   return {};
+}
+
+int64_t AnswerObjective::routed_tokens(std::span<const MicroBatch> batches) const {
+  int64_t count = 0;
+  for (const MicroBatch& batch : batches)
+    count += objective_->scores()
+                 ? std::ssize(batch.tokens) -
+                       std::accumulate(batch.padding.begin(), batch.padding.end(), int64_t{0})
+                 : batch.num_target_tokens;
+  return count;
 }
 
 double AnswerObjective::of_scores(const MicroBatch& batch, std::span<float> scores, bool training,

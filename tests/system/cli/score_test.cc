@@ -129,12 +129,11 @@ TEST_CASE("transformers loads an exported folder of scores without a warning, wi
     write_case(scratch, model);
     done(scratch, "-q import there run");
     done(scratch, "-q export run out");
-    const Outcome checked =
-        run({.arguments = {"/usr/bin/env", python,
-                           (source_root() / "tests/golden/hf_export_check.py").string(),
-                           (scratch / "out").string(),
-                           (golden_folder(model) / "expected_logits.safetensors").string(),
-                           "1e-6"}});
+    const Outcome checked = run(
+        {.arguments = {"/usr/bin/env", python,
+                       (source_root() / "tests/golden/hf_export_check.py").string(),
+                       (scratch / "out").string(),
+                       (golden_folder(model) / "expected_logits.safetensors").string(), "1e-6"}});
     if (checked.status == 77 || checked.status == 127) {
       MESSAGE("not loaded by transformers, which ", python, " does not have: ", checked.out);
       return;
