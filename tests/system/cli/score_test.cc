@@ -208,8 +208,7 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   write_case(scratch, "llama");
   fs::remove_all(scratch / "there");
   copy_model(scratch, source_root() / "tests/golden/llama_tiny");
-  const Outcome made =
-      cli_in(scratch.path(), "import there run model.labels=3 objective.type=classification");
+  const Outcome made = cli_in(scratch.path(), "import there run model.labels=3");
   CHECK_MESSAGE(made.status == 0, made.err);
   CHECK_MESSAGE(has(made.err + made.out, "score.weight starts from random values"), made.err);
   done(scratch, "-q export run out");
