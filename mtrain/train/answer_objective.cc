@@ -318,6 +318,7 @@ NamedValues AnswerObjective::take_figures(Communicator* replicas, Communicator* 
   NamedValues out;
   auto mean = [&](const std::string& name) -> std::optional<double> {
     const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+    if (at == names_.size()) return std::nullopt;
     const double count = all[names_.size() + at];
     return count > 0 ? std::optional(all[at] / count) : std::nullopt;
   };
