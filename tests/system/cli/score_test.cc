@@ -226,14 +226,23 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   CHECK(config.at("architectures") == json{"LlamaForSequenceClassification"});
   CHECK(config.at("id2label") == json{{"0", "LABEL_0"}, {"1", "LABEL_1"}, {"2", "LABEL_2"}});
 
-  // Likewise a run, which also serves adapters; a frozen random head would learn nothing.
-  const std::string from = "c.yaml -q model.labels=3 model.init_from=tokens ";
+  // Likewise of a run, and with adapters; a frozen random head would learn nothing.
+  const std::string from = "c.yaml -q model.labels=3 model.init_std=0.05 model.init_from=";
   done(scratch, "-q import there tokens");
-  done(scratch, from + "run.dir=a peft.type=lora peft.rank=2 peft.train=[score.weight]");
+  done(scratch, from + "tokens run.dir=t");
+  done(scratch, from + "there run.dir=f");
+  CHECK(column(scratch / "t", "loss") == column(scratch / "f", "loss"));
+  done(scratch, from + "there run.dir=a peft.type=lora peft.rank=2 peft.train=[score.weight]");
   CHECK(column(scratch / "a", "loss").back() < column(scratch / "a", "loss").front());
-  refuses(scratch, from + "run.dir=b peft.type=lora", 10, "peft does not train it",
+  refuses(scratch, from + "there run.dir=c peft.type=lora", 10, "peft does not train it",
           "peft.train=[score.weight]");
-  done(scratch, "-q merge a --into merged");
+  done(scratch, "-q export a adapters");
+  const json adapters = json::parse(slurp(scratch / "adapters/adapter_config.json"));
+  CHECK(adapters.at("task_type") == "SEQ_CLS");
+  CHECK(adapters.at("modules_to_save") == json{"score"});
+  refuses(scratch, "merge a --into merged", 12, "score.weight: to merge, train the adapters from");
+  done(scratch, from + "out run.dir=b peft.type=lora peft.rank=2 peft.train=[score.weight]");
+  done(scratch, "-q merge b --into merged");
   CHECK(json::parse(slurp(scratch / "merged/config.json")).at("architectures") ==
         json{"LlamaForSequenceClassification"});
 }
@@ -260,10 +269,10 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   write_case(scratch, "qwen3");
   refuses(scratch, "check r.yaml model.labels=3", 10, "compares one score", "model.labels=1");
   refuses(scratch, "check c.yaml model.labels=2", 10, "where id2label is 3");
-  refuses(scratch, "check r.yaml objective=dpo", 10, "cannot learn the objective dpo",
+  refuses(scratch, "check r.yaml objective.type=dpo", 10, "cannot learn the objective dpo",
           "reward and classification");
-  refuses(scratch, "check r.yaml objective=classification", 10, "classes of sequences");
-  refuses(scratch, "check c.yaml objective=reward", 10, "preferences between answers");
+  refuses(scratch, "check r.yaml objective.type=classification", 10, "classes of sequences");
+  refuses(scratch, "check c.yaml objective.type=reward", 10, "preferences between answers");
   refuses(scratch, "check c.yaml model.init_from='' model.layers=1", 10, "model.labels=0");
   refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[a,b]", 10, "dataset.labels has 2 names");
   scratch.write("n.jsonl",
@@ -280,7 +289,7 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   const std::string moe =
       "model: {type: moe, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 64, labels: 1, "
       "seq_length: 48, moe: {experts: 4, ffn_hidden_size: 32}}\n"
-      "dataset: {type: mock, answers: 2}\nobjective: reward\nrun: {threads: 1}\n"
+      "dataset: {type: mock, answers: 2, epoch_samples: 8}\nobjective: reward\nrun: {threads: 1}\n"
       "mixed_precision: {dtype: fp32}\nlogger: {tensorboard: false}\n"
       "scheduler: {type: constant}\noptimizer: {type: adamw, lr: 3e-3}\n"
       "validation: {steps: 0}\ntrain: {steps: 12, global_batch_size: 4, micro_batch_size: 2}\n";
@@ -291,7 +300,7 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   check_close(column(scratch / "ep", "loss"), column(scratch / "one", "loss"), 1e-3);
   done(scratch, "m.yaml -q run.dir=fp16 mixed_precision.dtype=fp16");
   check_close(column(scratch / "fp16", "loss"), column(scratch / "one", "loss"), 5e-2);
-  refuses(scratch, "m.yaml -q run.dir=nan optimizer.lr=1e30 optimizer.clip_grad=0", 14,
+  refuses(scratch, "m.yaml -q run.dir=nan model.init_std=1e30 mixed_precision.dtype=fp16", 14,
           "the model's score 0 of sample");
 }
 
