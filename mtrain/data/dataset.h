@@ -24,7 +24,9 @@ struct DatasetContext {
   uint64_t seed = 0;                     // for all random choices
   std::filesystem::path base_directory;  // the base of relative paths in the recipe
   const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
-  bool log_summary = true;               // whether to log a summary of the data; only one rank does
+  int64_t labels =
+      0;  // scores that the model gives a sequence (model.labels); 0: it predicts tokens
+  bool log_summary = true;  // whether to log a summary of the data; only one rank does
 };
 
 enum class Split : uint8_t { train, valid, test };
@@ -48,6 +50,9 @@ struct Sample {
   /// The label of a sample with a single answer: true if the answer is good. For objectives over
   /// labeled answers. True before get(), so a source without labels need not set it.
   bool good = true;
+  /// Of a pair of answers for a model of scores: by how much the chosen one's should be higher. 0
+  /// before get(), so a source without margins need not set it.
+  float margin = 0;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.
   std::optional<uint64_t> draw{};
@@ -97,8 +102,12 @@ class MT_API Dataset {
 
   /// Samples of one record each, for objectives over answers (mtrain/optim/objective.h): the chosen
   /// and the rejected answer, each with its prompt, are the first two sequences; or one answer is
-  /// the first one, with the label Sample::good. The targets are the answers' tokens.
+  /// the first one, with the label Sample::good. The targets are the answers' tokens. For a model
+  /// of scores (DatasetContext::labels), each answer has one target instead: 0, at its last token.
   static constexpr std::string_view kPreferences = "preferences between answers";
+  /// Samples of one record each, for a model of scores: a sequence whose only target, at its last
+  /// token, is the number of its class, less than DatasetContext::labels.
+  static constexpr std::string_view kClasses = "classes of sequences";
 
   /// The text of the chat template that the dataset's settings choose for conversations; empty:
   /// none. Exports of the run contain it.

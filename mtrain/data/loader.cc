@@ -95,6 +95,7 @@ class Loader::Worker {
     batch.cu_seqlens.reserve(static_cast<size_t>(batch.rows) + 1);
     batch.padding.reserve(static_cast<size_t>(batch.rows));
     batch.good.reserve(static_cast<size_t>(batch.rows));
+    batch.margins.reserve(static_cast<size_t>(batch.rows));
   }
 
   bool has(int64_t first) const {
@@ -151,6 +152,7 @@ class Loader::Worker {
     batch.cu_seqlens.clear();
     batch.padding.clear();
     batch.good.clear();
+    batch.margins.clear();
     batch.max_seqlen = 0;
     for (int64_t row = 0; row < batch.rows; ++row) {
       auto at = static_cast<size_t>(row) * seq;
@@ -159,6 +161,7 @@ class Loader::Worker {
       sample_.positions = std::span(batch.positions).subspan(at, seq);
       sample_.padding = 0;
       sample_.good = true;
+      sample_.margin = 0;
       const SampleBounds bounds{.tokens = sample_.tokens,
                                 .targets = sample_.targets,
                                 .positions = sample_.positions,
@@ -169,6 +172,7 @@ class Loader::Worker {
       add_sequences(sample_, row, config_.seq_length, batch);
       batch.padding.push_back(static_cast<int32_t>(sample_.padding));
       batch.good.push_back(sample_.good ? 1 : 0);
+      batch.margins.push_back(sample_.margin);
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
     batch.num_target_tokens =

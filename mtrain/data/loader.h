@@ -20,9 +20,10 @@ struct MicroBatch {
       cu_seqlens;          // sequence i is [cu_seqlens[i], cu_seqlens[i + 1]); 0 first, T last
   int32_t max_seqlen = 0;  // the longest sequence
   std::vector<int32_t> padding;  // [rows], the padded positions at the end of each row; empty: none
-  std::vector<uint8_t> good = {};  // [rows], Sample::good
-  int64_t num_target_tokens = 0;   // targets that are not kIgnoredTarget
-  int64_t first_sample = 0;        // index of the first row in the source
+  std::vector<uint8_t> good = {};   // [rows], Sample::good
+  std::vector<float> margins = {};  // [rows], Sample::margin
+  int64_t num_target_tokens = 0;    // targets that are not kIgnoredTarget
+  int64_t first_sample = 0;         // index of the first row in the source
   int64_t rows = 0, seq_length = 0;
 };
 

@@ -27,7 +27,7 @@ const Reads& reads_of(const std::string& format) {
       {"segments", {"segments"}, {"text", "label"}},
       {"tokens", {"input_ids", "labels", "attention_mask"}, {}},
       {"pairs",
-       {"chosen", "rejected", "prompt", "conversations", "messages", "system", "tools"},
+       {"chosen", "rejected", "prompt", "conversations", "messages", "system", "tools", "margin"},
        {"*"}},
       {"labels",
        {"label", "completion", "prompt", "conversations", "messages", "system", "tools"},

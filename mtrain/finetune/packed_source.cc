@@ -30,6 +30,13 @@ std::span<const uint8_t> ExampleStore::trained(int64_t example) const {
                                      static_cast<size_t>(begin_[at + 1] - begin_[at]));
 }
 
+TokenizedExample scored_example(TokenizedExample example, int32_t target) {
+  example.trained.assign(example.ids.size(), 0);
+  example.ids.push_back(target);
+  example.trained.push_back(1);
+  return example;
+}
+
 size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
                      Sample& out) {
   const size_t count = ids.size() - 1;
@@ -77,13 +84,14 @@ int64_t SampleOrder::item(int64_t index, int64_t count) const {
 
 PackedSource::PackedSource(std::shared_ptr<const ExampleStore> store,
                            std::shared_ptr<const Packs> packs, SampleOrder order, int32_t pad_id,
-                           std::vector<bool> good)
+                           std::vector<bool> good, std::vector<float> margins)
     : store_(std::move(store)),
       packs_(std::move(packs)),
       order_(order),
       pad_id_(pad_id),
       size_(order.size(packs_->size())),
-      good_(std::move(good)) {}
+      good_(std::move(good)),
+      margins_(std::move(margins)) {}
 
 void PackedSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
@@ -92,6 +100,7 @@ void PackedSource::get(int64_t index, Sample& out) const {
   for (int32_t item : (*packs_)[order_.item(index, packs_->size())]) {
     at = write_example(store_->ids(item), store_->trained(item), at, out);
     if (!good_.empty()) out.good = good_[static_cast<size_t>(item)];
+    if (!margins_.empty()) out.margin = margins_[static_cast<size_t>(item / 2)];
   }
   write_padding(at, pad_id_, out);
 }

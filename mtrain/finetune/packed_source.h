@@ -53,8 +53,10 @@ class MT_API PackedSource final : public SampleSource {
  public:
   /// REQUIRES: every pack fits a sample of seq_length; there is at least one.
   /// `good`: for each example whether it is a good answer, of packs of one example; empty: all are.
+  /// `margins`: for each pair of examples, of packs of one pair; empty: all are 0.
   PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs,
-               SampleOrder order, int32_t pad_id, std::vector<bool> good = {});
+               SampleOrder order, int32_t pad_id, std::vector<bool> good = {},
+               std::vector<float> margins = {});
   int64_t size() const override { return size_; }
   void get(int64_t index, Sample& out) const override;
 
@@ -65,8 +67,12 @@ class MT_API PackedSource final : public SampleSource {
   int32_t pad_id_;
   int64_t size_;
   std::vector<bool> good_;
+  std::vector<float> margins_;
 };
 
+/// The example for a model that scores sequences: all ids are inputs, and the only target, at the
+/// last one, is `target`.
+MT_API TokenizedExample scored_example(TokenizedExample example, int32_t target);
 /// Writes one example into a sample from position `at` on; returns the position after it.
 MT_API size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained,
                             size_t at, Sample& out);

@@ -1,6 +1,7 @@
 #include "mtrain/finetune/preference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/counted.h"
@@ -77,6 +78,17 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
           answer(record, context, bad, alike, options)};
 }
 
+/// A field that other tools write, too: it is read only where it has an effect.
+float margin_of(const Json& record, const FormatOptions& options) {
+  const Json* margin = find_field(record, "margin", options.columns);
+  if (!margin) return 0;
+  if (!margin->is_number() || !std::isfinite(margin->get<double>()))
+    throw RecordFault{cat("has the margin ", printable(margin->dump(), 60)),
+                      "wanted a number: by how much the score of chosen should be above that of "
+                      "rejected"};
+  return margin->get<float>();
+}
+
 Preference read_label(const Json& record, const FormatOptions& options) {
   const Json& label = needed(record, "label", options);
   if (!label.is_boolean()) throw RecordFault{"has a label that is neither true nor false", ""};
@@ -139,11 +151,12 @@ namespace {
 class PreferenceLoader {
  public:
   PreferenceLoader(PreferenceFile& file, const PreferenceSettings& settings,
-                   const ExampleEncoder& encoder, int64_t seq_length)
+                   const ExampleEncoder& encoder, int64_t seq_length, bool scored)
       : file_(file),
         settings_(settings),
         encoder_(encoder),
         seq_length_(seq_length),
+        scored_(scored),
         options_(settings.records.format_options()),
         bad_(settings.records.on_bad == "skip", settings.records.max_bad) {}
 
@@ -178,7 +191,9 @@ class PreferenceLoader {
     }
     names_->note(record);
     try {
-      block_.push_back(read_preference(record, file_.format, options_, place));
+      Preference preference = read_preference(record, file_.format, options_, place);
+      if (scored_ && file_.pairs) preference.margin = margin_of(record, options_);
+      block_.push_back(std::move(preference));
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
       ++refused_;
@@ -203,14 +218,15 @@ class PreferenceLoader {
     });
     for (size_t i = 0; i < block_.size(); ++i)
       if (!rejected[i])
-        take(std::span(encoded).subspan(i * each, each), block_[i].good, examples[i * each].place);
+        take(std::span(encoded).subspan(i * each, each), block_[i], examples[i * each].place);
     block_.clear();
   }
 
-  void take(std::span<const TokenizedExample> answers, bool good, const std::string& place) {
+  void take(std::span<TokenizedExample> answers, const Preference& record,
+            const std::string& place) {
     int64_t places = 0;
     for (const auto& answer : answers) {
-      places += static_cast<int64_t>(answer.ids.size()) - 1;
+      places += static_cast<int64_t>(answer.ids.size()) - (scored_ ? 0 : 1);
       if (answer.ids.size() >= 2 &&
           std::count(answer.trained.begin() + 1, answer.trained.end(), 1) > 0)
         continue;
@@ -224,15 +240,18 @@ class PreferenceLoader {
       ++file_.too_long;
       return;
     }
-    for (const auto& answer : answers) store_.add(answer);
+    for (auto& answer : answers)
+      store_.add(scored_ ? scored_example(std::move(answer), 0) : std::move(answer));
     file_.places.push_back(place);
-    if (!file_.pairs) file_.good.push_back(good);
+    if (!file_.pairs) file_.good.push_back(record.good);
+    if (file_.pairs && scored_) file_.margins.push_back(record.margin);
   }
 
   PreferenceFile& file_;
   const PreferenceSettings& settings_;
   const ExampleEncoder& encoder_;
   int64_t seq_length_;
+  bool scored_;
   FormatOptions options_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
@@ -244,10 +263,11 @@ class PreferenceLoader {
 }  // namespace
 
 PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
-                                    const ExampleEncoder& encoder, int64_t seq_length) {
+                                    const ExampleEncoder& encoder, int64_t seq_length,
+                                    bool scored) {
   PreferenceFile out;
   out.path = path;
-  PreferenceLoader(out, settings, encoder, seq_length).run();
+  PreferenceLoader(out, settings, encoder, seq_length, scored).run();
   MT_USER_CHECK(out.size() > 0, ErrorClass::data,
                 cat("no records are left: ", out.summary(seq_length)),
                 "inspect the records with mtrain data show");

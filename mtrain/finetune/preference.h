@@ -5,6 +5,7 @@
 //   pairs   {prompt, chosen, rejected}: texts, or lists of messages
 //           {chosen, rejected}: conversations with a common beginning
 //           {conversations or messages, chosen, rejected}: the answers as messages
+//           for a model of scores, also a number `margin`: by how much the chosen one is better
 //   labels  {messages, label} or {prompt, completion, label}: true where the answer is good
 #pragma once
 #include <memory>
@@ -31,6 +32,7 @@ struct Preference {
   Example chosen;                   // or the only answer
   std::optional<Example> rejected;  // of a pair
   bool good = true;                 // of a label
+  float margin = 0;                 // of a pair for a model of scores
 };
 
 /// Throws RecordFault. `format`: "pairs" or "labels".
@@ -44,6 +46,7 @@ struct MT_API PreferenceFile {
   bool pairs = true;
   std::shared_ptr<const ExampleStore> answers;  // pairs: 2i chosen, 2i + 1 rejected; labels: i
   std::vector<bool> good;                       // labels: of each
+  std::vector<float> margins;                   // pairs for a model of scores: of each
   std::vector<std::string> places;              // of each record that is left
   std::vector<std::string> unused;  // warnings: settings that have no effect on these records
   int64_t size() const { return static_cast<int64_t>(places.size()); }
@@ -52,9 +55,10 @@ struct MT_API PreferenceFile {
 };
 
 /// Like load_sft_file. A record whose answers do not fit into one sample together is dropped or is
-/// an error, by settings.too_long.
+/// an error, by settings.too_long. `scored`: for a model of scores (scored_example()).
 MT_API PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
-                                           const ExampleEncoder& encoder, int64_t seq_length);
+                                           const ExampleEncoder& encoder, int64_t seq_length,
+                                           bool scored = false);
 /// Samples of these records: chosen and rejected are two sequences of one sample.
 MT_API Packs preference_packs(const PreferenceFile& file, const std::vector<int32_t>& chosen);
 

@@ -28,7 +28,7 @@ constexpr std::initializer_list<const char*> kFields = {
     "reasoning_content", "reasoning",     "thinking",       "prompt",
     "completion",        "text",          "segments",       "label",
     "input_ids",         "labels",        "attention_mask", "chosen",
-    "rejected"};
+    "rejected",          "margin"};
 
 /// Refuses names in braces that alpaca records do not have: they would be trained on as text.
 void check_prompt(const std::string& prompt) {

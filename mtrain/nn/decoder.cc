@@ -56,6 +56,7 @@ void DecoderSettings::bind(Fields& f) {
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
+  bind_labels(f, labels);
   block.bind(f);
   f.section("rope", rope);
   f.section("attention", attention);
@@ -104,6 +105,10 @@ void DecoderSettings::check() const {
   rope.check(rotary_head_dim());
   block.check();
   attention.check(layers);
+  MT_USER_CHECK(labels == 0 || mtp.layers == 0, ErrorClass::config,
+                cat("model.labels=", labels, " cannot be combined with model.mtp.layers=",
+                    mtp.layers, ": a model of scores predicts no tokens"),
+                "set model.mtp.layers=0");
 }
 
 namespace {
@@ -130,9 +135,9 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   const StageRange& stage = context.stage;
   const bool ahead = c.mtp.layers > 0, has_mtp = ahead && stage.has_mtp();
   Parameter* shared = nullptr;
-  if ((c.tie_embeddings && (stage.first || stage.last)) || (ahead && (stage.first || has_mtp)))
+  if ((c.ties_head() && (stage.first || stage.last)) || (ahead && (stage.first || has_mtp)))
     shared = &shared_table(s / "embed", stage, vocab, c.embed(), c.std());
-  Parameter* table = c.tie_embeddings ? shared : nullptr;
+  Parameter* table = c.ties_head() ? shared : nullptr;
   if (table && c.block.head_bias) add_head_bias(s, context.stage, vocab);
   auto [begin, end] = context.stage.layers(c.layers);
   auto make_block = [&](const Scope& scope, int64_t i) {
@@ -159,6 +164,10 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
 void Decoder::build_head(const Dim& vocab, Parameter* table) {
   const DecoderSettings& c = settings_;
   const Scope& s = context_.scope;
+  if (c.labels > 0) {
+    score_.emplace(s, c.embed(), c.labels, c.std());
+    return;
+  }
   MT_USER_CHECK(!table || !c.block.head_bias || !context_.stage.mtp_apart() ||
                     table->stage == context_.stage.stage,
                 ErrorClass::config,
@@ -181,6 +190,7 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
   };
   x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
   if (norm_) x_TD = (*norm_)(x_TD);
+  if (score_) return (*score_)(x_TD);
   if (head_) return losses(x_TD, input);
   return mtp_ ? streams(x_TD, input) : x_TD;
 }
@@ -229,14 +239,13 @@ std::vector<ComputedPart> Decoder::parts() const {
   std::vector<ComputedPart> out;
   if (!mtp_ && mtp_losses_) {  // the blocks are in an earlier stage
     out.push_back({"head"});
-    if (settings_.tie_embeddings) out.back().reads.emplace_back("embed");
+    if (settings_.ties_head()) out.back().reads.emplace_back("embed");
   }
   if (!mtp_) return out;
-  const bool own_head = !settings_.tie_embeddings || settings_.block.head_bias;
+  const bool own_head = !settings_.ties_head() || settings_.block.head_bias;
   if (embed_) out.push_back({"embed"});
   // One op reads the tied table and the bias next to it, so that they have the same readers.
-  if (embed_ && head_ && settings_.tie_embeddings && own_head)
-    out.back().reads.emplace_back("head");
+  if (embed_ && head_ && settings_.ties_head() && own_head) out.back().reads.emplace_back("head");
   auto [begin, end] = context_.stage.layers(settings_.layers);
   for (int64_t i = begin; i < end; ++i) out.push_back({cat("layers.", i)});
   if (!head_) {
@@ -248,7 +257,7 @@ std::vector<ComputedPart> Decoder::parts() const {
   if (own_head) reads.emplace_back("head");
   for (ComputedPart& part : mtp_->parts(reads)) out.push_back(std::move(part));
   out.push_back({"head", {"norm"}});
-  if (settings_.tie_embeddings) out.back().reads.emplace_back("embed");
+  if (settings_.ties_head()) out.back().reads.emplace_back("embed");
   return out;
 }
 
@@ -293,7 +302,8 @@ double Decoder::mtp_products(double block) const {
 }
 
 double Decoder::head_products() const {
-  return static_cast<double>(settings_.hidden_size) * static_cast<double>(context_.vocab_size);
+  return static_cast<double>(settings_.hidden_size) *
+         static_cast<double>(settings_.labels > 0 ? settings_.labels : context_.vocab_size);
 }
 
 }  // namespace mtrain

@@ -17,13 +17,14 @@
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/multi_token.h"
 #include "mtrain/nn/rope_table.h"
+#include "mtrain/nn/score_head.h"
 
 namespace mtrain {
 
 /// The settings of all decoders; each family adds its own.
 struct MT_API DecoderSettings {
   int64_t layers = 32, hidden_size = 4096, heads = 32, kv_heads = 0, ffn_hidden_size = 11008,
-          head_dim = 0;
+          head_dim = 0, labels = 0;
   double norm_eps = 1e-5, init_std = 0.02;
   bool tie_embeddings = false;
   RopeConfig rope;
@@ -48,6 +49,8 @@ struct MT_API DecoderSettings {
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
   float std() const { return static_cast<float>(init_std); }
+  /// Whether the head shares the embedding's matrix; a head of scores has none of it.
+  bool ties_head() const { return tie_embeddings && labels == 0; }
   /// The init_std of projections into the residual stream: smaller, so that its variance does not
   /// grow with depth (GPT-2, §2.3).
   float out_std() const;
@@ -94,7 +97,8 @@ class MT_API Decoder : public Model {
   std::optional<Embedding> embed_;
   std::vector<std::unique_ptr<DecoderBlock>> blocks_;
   std::optional<Norm> norm_;
-  std::optional<LmHead> head_;
+  std::optional<LmHead> head_;      // of a model of tokens
+  std::optional<ScoreHead> score_;  // of a model of scores
   std::optional<MultiTokenPrediction> mtp_;
   std::optional<MtpLosses> mtp_losses_;
 };

@@ -1,6 +1,6 @@
-// Dual: a number with its derivatives with respect to the log-probabilities of a record's answers,
-// for objectives (objective.h): an expression of Duals computes its derivatives along with its
-// value. Values; stateless functions, safe from any thread.
+// Dual: a number with its derivatives with respect to the log-probabilities, or the scores, of a
+// record's answers, for objectives (objective.h): an expression of Duals computes its derivatives
+// along with its value. Values; stateless functions, safe from any thread.
 #pragma once
 #include <cmath>
 
@@ -13,6 +13,9 @@ struct Dual {
   /// The log-probability of the chosen answer, or of the only one, and that of the rejected one.
   static Dual chosen(const Answer& a) { return {a.logp, 1, 0}; }
   static Dual rejected(const Answer& a) { return {a.logp, 0, 1}; }
+  /// The same of the scores, for objectives over scores.
+  static Dual chosen_score(const Answer& a) { return {a.score, 1, 0}; }
+  static Dual rejected_score(const Answer& a) { return {a.score, 0, 1}; }
   /// Applies a function to this number: `result` is its value there, `slope` its derivative.
   Dual map(double result, double slope) const {
     return {result, slope * d_chosen, slope * d_rejected};

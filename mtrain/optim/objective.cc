@@ -14,4 +14,8 @@ ObjectiveValue Objective::of_label(const Answer&, bool) const {
   throw Error(ErrorClass::plugin, "the objective learns from labels, but has no of_label()", "");
 }
 
+ClassValue Objective::of_class(std::span<const double>, int64_t) const {
+  throw Error(ErrorClass::plugin, "the objective learns from classes, but has no of_class()", "");
+}
+
 }  // namespace mtrain

@@ -1,10 +1,13 @@
-// Objective: the plugin kind for training objectives over whole answers (DPO and similar ones),
-// computed from the log-probabilities of the answers. An objective is a pure function on the host,
-// in double; it does not depend on tensors, ranks or micro-batches. The trainer sums the
-// log-probabilities of each answer's tokens, and starts backward with the derivatives that the
-// objective returns, each divided by the number of records of the global batch. Const members are
-// safe from any thread.
+// Objective: the plugin kind for what training minimizes over whole answers or sequences: from the
+// answers' log-probabilities (DPO and its relatives), or from the scores that a model with
+// `model.labels` gives at the ends of sequences (reward models, classifiers). An objective is a
+// pure function on the host, in double: it knows neither tensors nor ranks nor micro-batches. The
+// trainer sums the log-probabilities of each answer's tokens, or takes the scores, and starts
+// backward with the derivatives that the objective returns, each divided by the number of records
+// of the global batch. Const members are safe from any thread.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +23,8 @@ struct Answer {
   double logp = 0;       // nats: the sum of its tokens' log-probabilities under the model
   double reference = 0;  // the same under the reference; 0 if the objective needs none
   double tokens = 0;     // their number, at least 1
+  double score = 0;      // with Objective::scores(), instead of these: of prompt and answer
+  double margin = 0;     // of a chosen one: by how much its score should be higher
   /// log(policy / reference).
   double ratio() const { return logp - reference; }
 };
@@ -27,22 +32,38 @@ struct Answer {
 /// The result for one record. Rewards are only reported.
 struct ObjectiveValue {
   double loss = 0;
-  double d_chosen = 0, d_rejected = 0;            // derivatives with respect to Answer::logp
+  double d_chosen = 0, d_rejected = 0;            // with respect to Answer::logp, or Answer::score
   double reward_chosen = 0, reward_rejected = 0;  // implicit rewards of the answers
   std::vector<double> figures = {};               // in the order of Objective::figures()
+};
+
+/// The result for one sequence with a class.
+struct ClassValue {
+  double loss = 0;
+  std::vector<double> d_scores = {};  // derivatives with respect to the scores
+  std::vector<double> figures = {};   // in the order of Objective::figures()
 };
 
 class MT_API Objective {
  public:
   static constexpr std::string_view kKind = "objective";
+  /// What the settings of an objective over scores declare (Fields::objective), so that recipes are
+  /// checked without the plugin's code: pairs of answers, with model.labels=1, or Dataset::kClasses
+  /// with any number of labels. Others learn from log-probabilities and declare nothing.
+  static constexpr std::string_view kScoredAnswers = "preferences between answers, by scores";
   using Context = ObjectiveContext;
   virtual ~Objective();
   /// The records that it learns from.
   enum class Records : unsigned char {
     pairs,   // a chosen and a rejected answer to one prompt
     labels,  // one answer, which is good or bad; of a pair, each answer is such a record
+    classes  // a sequence and the number of its class
   };
   virtual Records records() const { return Records::pairs; }
+  /// Whether it learns from scores instead of log-probabilities. Then it has no reference, and
+  /// reports only figures() and, of pairs, trl's `accuracy`, `margin` and the mean, minimum and
+  /// maximum of the rewards. REQUIRES: records() is pairs or classes.
+  virtual bool scores() const { return false; }
   /// Whether it reads Answer::reference.
   virtual bool needs_reference() const = 0;
   /// Whether it learns from means over an answer's tokens: logps/… are then reported per token.
@@ -54,6 +75,8 @@ class MT_API Objective {
   /// The loss of one labeled answer: d_chosen and reward_chosen are those of this answer, even if
   /// it is a bad one. REQUIRES: records() is labels.
   virtual ObjectiveValue of_label(const Answer& answer, bool good) const;
+  /// REQUIRES: records() is classes, `number` is less than the number of scores.
+  virtual ClassValue of_class(std::span<const double> scores, int64_t number) const;
 };
 
 }  // namespace mtrain

@@ -52,6 +52,8 @@ constexpr ForeignName kNames[] = {
     {"pref_ftx", "LLaMA-Factory", "objective.sft_weight", ""},
     {"kto_desirable_weight", "axolotl", "objective.desirable_weight", ""},
     {"kto_undesirable_weight", "axolotl", "objective.undesirable_weight", ""},
+    {"reward_model", "axolotl", "objective.type", "true is reward, with model.labels=1 and dataset.type=preference"},
+    {"num_labels", "transformers, axolotl", "model.labels", ""},
     {"precompute_ref_log_probs", "TRL", "objective.reference", "true is precomputed"},
     {"ref_model", "LLaMA-Factory", "", "the reference is the model before its first step; objective.reference says where its values come from"},
 };

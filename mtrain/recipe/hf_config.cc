@@ -14,6 +14,7 @@
 #include "mtrain/recipe/hf_folder_family.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_labels.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
@@ -34,6 +35,7 @@ class Reader {
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const bool multiples : {false, true}) take_all(multiples);
     if (family_ && !foreign_) {
+      if (auto labels = labels_of(config_, *family_)) out_.settings.push_back(std::move(*labels));
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)

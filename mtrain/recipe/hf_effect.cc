@@ -3,6 +3,8 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression.h"
 #include "mtrain/config/expression_node.h"
+#include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/recipe/rules/rules.h"
 
 namespace mtrain {
@@ -34,6 +36,18 @@ Node hf_meaning(const HfModel& model, const std::string& path) {
   const bool divided = softmax ? model.value("moe.router.pre_softmax").as_text() != "true"
                                : model.number("moe.top_k") > 1;  // RouterRule::normalizes
   return Node::string(divided ? "always" : "never");
+}
+
+std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
+  using namespace hf;
+  std::vector<std::string> out;
+  for (const auto& [path, reason] : family.lost_settings) {
+    const FieldSpec* spec = field_of(path, {&model.plugin()});
+    const std::string value = brief(model.value(path));
+    if (spec && value != spec->default_value && value != brief(default_value(*spec, "")))
+      out.push_back(cat("model.", path, "=", value, ": ", reason));
+  }
+  return out;
 }
 
 }  // namespace mtrain

@@ -143,7 +143,8 @@ const HfFamily* HfFamilies::find(std::string_view model_type, std::string_view a
                 "correct the file; `mtrain families` lists the faults of all");
   for (const HfFamily& family : families_) {
     const bool named = std::find(family.architectures.begin(), family.architectures.end(),
-                                 architecture) != family.architectures.end();
+                                 architecture) != family.architectures.end() ||
+                       (!family.classification.empty() && family.classification == architecture);
     if (model_type.empty() ? named
                            : family.model_type == model_type && (architecture.empty() || named))
       return &family;

@@ -4,6 +4,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_json.h"
 
 namespace mtrain {
@@ -50,6 +51,7 @@ class Check {
   Report run() {
     const Location file{std::make_shared<Source>(SourceKind::file, family_.file.string(), "")};
     for (const auto& [path, value] : family_.settings) setting(path, &value, file, "settings");
+    if (!family_.classification.empty()) setting(kLabelsSetting, nullptr, file, "classification");
     for (const auto& [path, expression] : family_.zeros) setting(path, nullptr, file, "zeros");
     for (const HfObject& object : family_.objects)
       if (object.unless)

@@ -19,7 +19,8 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "tensors",        "copies",
                                          "unused",         "training_settings",
                                          "former_endings", "compared",
-                                         "lost_settings",  "last_choice"};
+                                         "lost_settings",  "last_choice",
+                                         "classification"};
 const std::vector<std::string> kRules = {"setting", "harmless", "only",
                                          "dropout", "window",   "layer_types"};
 
@@ -74,6 +75,7 @@ class FamilyReader : FamilyWords {
     family_ = *other;
     family_.file = file;
     family_.architectures.clear();
+    family_.classification.clear();
     family_.needs.clear();
     family_.compared.clear();
     family_.last_choice = false;
@@ -95,6 +97,7 @@ class FamilyReader : FamilyWords {
       family_.architectures = texts(*names);
     else
       fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
+    if (const Node* scores = root.get("classification")) family_.classification = text(*scores);
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
     if (const Node* last = root.get("last_choice")) family_.last_choice = flag(*last);

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression.h"
+#include "mtrain/nn/score_head.h"
 
 namespace mtrain {
 namespace {
@@ -130,8 +131,9 @@ std::vector<HfSetting> hf_implied(const HfFamily& family, const Schema& plugin,
     const std::string path = cat("model.", spec.path);
     const bool known = std::any_of(given.begin(), given.end(),
                                    [&](const HfSetting& setting) { return setting.path == path; });
-    if (known || spec.required || !spec.derived.empty() || is_training_setting(family, spec) ||
-        is_ignored(family, spec.path, ignored))
+    // A new head of scores may take the place of the folder's.
+    if (known || spec.path == kLabelsSetting || spec.required || !spec.derived.empty() ||
+        is_training_setting(family, spec) || is_ignored(family, spec.path, ignored))
       continue;
     const HfKey* key = key_of(family, spec.path);
     if (key && (key->training || key->rule == HfKeyRule::dropout)) continue;

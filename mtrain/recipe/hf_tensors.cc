@@ -8,6 +8,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/nn/head_shard.h"
 #include "mtrain/nn/logical_matrix.h"
+#include "mtrain/nn/score_head.h"
 
 namespace mtrain {
 namespace {
@@ -87,6 +88,15 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
   return name.empty();
 }
 
+/// The one tensor of a head of scores, in all families.
+const HfTensorRule& score_rule() {
+  static const HfTensorRule rule{
+      .tensor = kScoreWeight, .parameters = {kScoreWeight}, .when = {}, .blocks = {}, .where = {}};
+  return rule;
+}
+
+bool is_of_head(const HfTensorRule& rule) { return rule.parameters[0].starts_with("head."); }
+
 constexpr std::string_view kBlock = "layers.{i}", kFurther = "mtp.{i}";
 
 /// Whether the family's models may have blocks for multi-token prediction.
@@ -102,13 +112,14 @@ class Expander {
 
   std::vector<HfTensor> all() {
     for (const HfTensorRule& rule : family_.tensors) {
-      if (!model_.holds(rule.when)) continue;
+      if (!model_.holds(rule.when) || (model_.scores() && is_of_head(rule))) continue;
       if (!has_letter(rule.tensor, "i")) {
         add(rule, rule.tensor, rule.parameters);
         continue;
       }
       add_blocks(rule);
     }
+    if (model_.scores()) add(score_rule(), kScoreWeight, {kScoreWeight});
     return std::move(out_);
   }
 
@@ -180,6 +191,8 @@ int64_t HfModel::fact(Fact fact) const {
     if (spec.fact == fact) return number(spec.path);
   return 0;
 }
+
+bool HfModel::scores() const { return number(kLabelsSetting) > 0; }
 
 bool HfModel::holds(const HfConditions& conditions) const {
   return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
@@ -264,6 +277,14 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
   else
     out.shape = out.transposed ? Shape{out.width, out.height} : Shape{out.height, out.width};
   return out;
+}
+
+bool hf_is_other_head(const HfFamily& family, const HfModel& model, std::string_view tensor) {
+  return model.scores() &&
+         std::any_of(family.tensors.begin(), family.tensors.end(), [&](const HfTensorRule& rule) {
+           return is_of_head(rule) &&
+                  (rule.tensor == tensor || without_root(rule.tensor) == tensor);
+         });
 }
 
 std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& family,

@@ -7,9 +7,11 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_effect.h"
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_labels.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
@@ -107,9 +109,13 @@ class Writer {
       if (!family_.key(key.name)) add_harmless(key, false);
     for (const HfKey& key : family_.keys) add(key);
     out_["model_type"] = family_.model_type;
-    out_["architectures"] = source_.contains("architectures")
+    out_["architectures"] = model_.scores() ? Json::array({family_.classification})
+                            : source_.contains("architectures")
                                 ? source_["architectures"]
                                 : Json::array({family_.architectures.at(0)});
+    if (model_.scores())
+      write_labels(out_, source_, static_cast<size_t>(model_.number(kLabelsSetting)),
+                   facts_.labels);
     out_["torch_dtype"] = torch_name(facts_.dtype);
     // Dynamic scaling compares a sequence with max_position_embeddings.
     if (brief(model_.value("rope.scaling")) == "dynamic")
@@ -370,7 +376,11 @@ std::string positions_without(const HfFamily& family, const std::string& path,
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
+  if (model.scores() && family.classification.empty())
+    out.push_back(cat("model.", kLabelsSetting, "=", model.number(kLabelsSetting), ": ",
+                      family.model_type, " has no architecture with a head of scores"));
   for (const FieldSpec& spec : model.plugin().fields) {
+    if (spec.path == kLabelsSetting) continue;
     const std::string value = brief(model.value(spec.path));
     for (const std::string& known :
          {values_without(family, spec.path, value), number_without(family, spec.path, model),
@@ -393,17 +403,6 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
     if (value != spec.default_value && value != brief(default_value(spec, "")))
       out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type,
                         " has no key for it, and its models compute with ", spec.default_value));
-  }
-  return out;
-}
-
-std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {
-  std::vector<std::string> out;
-  for (const auto& [path, reason] : family.lost_settings) {
-    const FieldSpec* spec = field_of(path, {&model.plugin()});
-    const std::string value = brief(model.value(path));
-    if (spec && value != spec->default_value && value != brief(default_value(*spec, "")))
-      out.push_back(cat("model.", path, "=", value, ": ", reason));
   }
   return out;
 }

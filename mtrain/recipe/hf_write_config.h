@@ -20,6 +20,9 @@ struct HfConfigFacts {
   std::string source;
   /// Ids of the tokenizer, which are written if `source` has none.
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
+  /// Of a model of scores: names of its labels; empty: those of `source`, or transformers' LABEL_0
+  /// …
+  std::vector<std::string> labels = {};
 };
 
 /// The settings that the family cannot express, one line each: "model.attention.window=512: …".

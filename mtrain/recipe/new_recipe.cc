@@ -9,6 +9,7 @@
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 #include "mtrain/data/dataset.h"
+#include "mtrain/nn/score_head.h"
 
 namespace mtrain {
 namespace {
@@ -55,8 +56,15 @@ std::string objective_of(const Schema& component) {
   return component.objective.empty() ? std::string(Dataset::kNextToken) : component.objective;
 }
 
-/// Whether an objective over answers learns from the dataset, in place of the model's.
-bool is_for_answers(const Schema& dataset) { return dataset.objective == Dataset::kPreferences; }
+/// Whether an objective over answers or classes learns from the dataset, in place of the model's.
+bool has_classes(const Schema& dataset) { return dataset.objective == Dataset::kClasses; }
+bool is_for_answers(const Schema& dataset) {
+  return dataset.objective == Dataset::kPreferences || has_classes(dataset);
+}
+bool has_labels(const Schema& model) {
+  return std::ranges::any_of(model.fields,
+                             [](const FieldSpec& spec) { return spec.path == kLabelsSetting; });
+}
 
 /// The built datasets with samples for the model's objective, as the rule same-objective wants
 /// them: gpt first, and those for any objective last.
@@ -87,7 +95,9 @@ std::string dataset_of(const SchemaCatalog& catalog, const std::string& model,
     return fitting.front();
   }
   const Schema& dataset = component_of(catalog, "dataset", wanted);
-  if (is_for_answers(dataset) && objective_of(learner) == Dataset::kNextToken) return wanted;
+  if (is_for_answers(dataset) && objective_of(learner) == Dataset::kNextToken &&
+      (!has_classes(dataset) || has_labels(learner)))
+    return wanted;
   MT_USER_CHECK(std::ranges::find(fitting, wanted) != fitting.end(), ErrorClass::config,
                 cat(wanted, " has samples for the objective '", objective_of(dataset), "', but ",
                     model, " learns the objective '", objective_of(learner), "'"),
@@ -134,7 +144,12 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
         docs["dataset.path"] = spec.doc;
       }
   }
-  if (is_for_answers(*catalog.component("dataset", fed))) {
+  if (has_classes(*catalog.component("dataset", fed))) {
+    recipe.set("objective.type", Node::string("classification"));
+    docs["objective.type"] = "what training minimizes over classes";
+    recipe.set(cat("model.", kLabelsSetting), Node::integer(2));
+    docs[cat("model.", kLabelsSetting)] = "the number of classes";
+  } else if (is_for_answers(*catalog.component("dataset", fed))) {
     recipe.set("objective.type", Node::string("dpo"));
     docs["objective.type"] = "what training minimizes over answers";
   }

@@ -105,13 +105,20 @@ bool flag(const Recipe& recipe, const char* path) {
   return node && node->kind() == NodeKind::boolean && node->as_bool();
 }
 
+/// Whether the head reads the embedding's matrix. A head of scores has a matrix of its own.
+bool ties_head(const Recipe& recipe) {
+  const Node* labels = recipe.config.root().find("model.labels");
+  const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0;
+  return !scores && flag(recipe, "model.tie_embeddings");
+}
+
 /// The parts that the core's decoders have; the parts of a built model replace them (Session).
 StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stage) {
   auto number = [&](const char* path, int64_t missing) {
     const Node* node = recipe.config.root().find(path);
     return node && node->kind() == NodeKind::integer ? node->as_int() : missing;
   };
-  const bool tied = flag(recipe, "model.tie_embeddings");
+  const bool tied = ties_head(recipe);
   const DistSection& d = recipe.settings.dist;
   const bool experts = recipe.config.fact(Fact::experts).value_or(0) > 0 && d.ep * d.etp > 1;
   const int64_t dense = number("model.moe.first_dense_layers", 0),
@@ -148,7 +155,7 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
 /// What stages share, and what they pass on: a stage of multi-token prediction before the last one
 /// the streams of all depths.
 void share_stages(const Recipe& recipe, PipelinePlan& plan, int64_t depths) {
-  plan.tied_head = flag(recipe, "model.tie_embeddings");
+  plan.tied_head = ties_head(recipe);
   const int64_t ahead = plan.mtp_stage(), stages = plan.map.stages();
   if (ahead < 0 || ahead + 1 == stages) return;
   plan.transfers.streams.assign(static_cast<size_t>(stages), 1);

@@ -213,10 +213,12 @@ void make_input_paths_absolute(Recipe& recipe, const PluginHost& plugins) {
 }
 
 DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
+  const Node* labels = recipe.config.root().find("model.labels");
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
-          .tokenizer = tokenizer};
+          .tokenizer = tokenizer,
+          .labels = labels && labels->is(NodeKind::integer) ? labels->as_int() : 0};
 }
 
 SchemaCatalog schema_catalog(const PluginHost& plugins) {

@@ -6,6 +6,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_source.h"
 
 namespace mtrain {
@@ -36,8 +37,11 @@ class BaseTensors {
  public:
   explicit BaseTensors(const Recipe& recipe)
       : folder_(hf_source_folder(recipe)), weights_(folder_) {}
-  PeftWhole read(const std::string& name) const {
+  /// A new head of scores, whose every row is trained, is not in the folder of a language model.
+  PeftWhole read(const std::string& name, const Shape& shape) const {
     const TensorInfo* t = weights_.find(name);
+    if (!t && name == kScoreWeight)
+      return {name, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};
     if (!t) t = weights_.find(without_root(name));
     MT_USER_CHECK(t, ErrorClass::checkpoint, cat(folder_.path().string(), " has no tensor ", name),
                   "set model.init_from to the folder with which the adapters were trained");
@@ -78,7 +82,7 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
   if (layout.trained.empty()) return out;
   const BaseTensors base(recipe);
   for (const TrainedTensor& t : layout.trained) {
-    PeftWhole whole = base.read(t.name);
+    PeftWhole whole = base.read(t.name, t.place.shape);
     MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
     whole.copies = t.copies;
     if (whole.copies.empty() && is_tied_table(recipe, t.parameters))

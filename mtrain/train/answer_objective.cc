@@ -1,14 +1,14 @@
 #include "mtrain/train/answer_objective.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/train/answers.h"
 #include "mtrain/train/model_input.h"
 
 namespace mtrain {
 namespace {
-
-constexpr int32_t kNoAnswer = -1;
 
 std::span<const int32_t> row_of(const std::vector<int32_t>& values, const MicroBatch& batch,
                                 size_t row) {
@@ -33,14 +33,6 @@ class Without {
 };
 
 }  // namespace
-
-/// The answers of a micro-batch: 2 · row is the chosen or the only one, 2 · row + 1 the rejected
-/// one.
-struct AnswerObjective::Answers {
-  std::vector<int32_t> of_token;  // of the targets of all tokens; kNoAnswer: of none
-  std::vector<Answer> all;        // those without tokens are absent
-  std::vector<double> slopes;     // of the objective, by answer
-};
 
 ReferenceSource reference_source(const Settings& settings, const Objective& objective) {
   if (!objective.needs_reference()) return ReferenceSource::none;
@@ -70,24 +62,27 @@ void AnswerObjective::continue_with(const std::string& source) {
 }
 
 AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, ReferenceSource source,
-                                 AdapterPlan* adapters, const ParallelContext* parallel)
+                                 AdapterPlan* adapters, const ParallelContext* parallel,
+                                 int64_t labels)
     : objective_(std::move(objective)),
-      names_({"rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
-              "logps/chosen", "logps/rejected"}),
+      names_(reported_names(*objective_)),
       further_(call_plugin(*objective_, "figures()", [&] { return objective_->figures(); })),
       source_(source),
       all_adapters_(adapters),
       adapters_(source == ReferenceSource::adapters ? adapters : nullptr),
-      parallel_(parallel) {
+      parallel_(parallel),
+      labels_(static_cast<size_t>(labels)) {
   MT_CHECK(source != ReferenceSource::adapters || adapters, "a reference without adapters");
   names_.insert(names_.end(), further_.begin(), further_.end());
   sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
+  extremes_ = no_extremes();
 }
 
 AnswerObjective::Answers AnswerObjective::answers_of(const MicroBatch& batch) const {
   Answers out;
   out.of_token.assign(batch.tokens.size(), kNoAnswer);
   out.all.resize(2 * static_cast<size_t>(batch.rows));
+  out.numbers.resize(out.all.size());
   std::vector<int32_t> found(static_cast<size_t>(batch.rows), 0);
   for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
     const auto begin = static_cast<size_t>(batch.cu_seqlens[s]),
@@ -104,24 +99,36 @@ AnswerObjective::Answers AnswerObjective::answers_of(const MicroBatch& batch) co
     const auto index = static_cast<int32_t>(2 * row) + found[row] - 1;
     out.all[static_cast<size_t>(index)].tokens = static_cast<double>(trained);
     for (size_t t = begin; t < end; ++t)
-      if (batch.targets[t] != kIgnoredTarget) out.of_token[t] = index;
+      if (batch.targets[t] != kIgnoredTarget)
+        out.of_token[t] = index, out.numbers[static_cast<size_t>(index)] = batch.targets[t];
   }
-  const bool pairs = objective_->records() == Objective::Records::pairs;
-  for (size_t row = 0; row < found.size(); ++row)
-    MT_USER_CHECK(found[row] >= (pairs ? 2 : 1), ErrorClass::data,
-                  cat("sample ", batch.first_sample + static_cast<int64_t>(row), " has ",
-                      found[row] == 0 ? "no answer" : "one answer",
-                      pairs ? ", and the objective learns from pairs of answers" : ""),
-                  pairs ? "records need the fields prompt, chosen and rejected; for answers with a "
-                          "label: objective=kto"
-                        : "set dataset.type=preference");
+  for (size_t row = 0; row < found.size(); ++row) require_answers(batch, row, found[row]);
   return out;
+}
+
+/// Refuses a sample with another number of answers than the objective learns from.
+void AnswerObjective::require_answers(const MicroBatch& batch, size_t row, int32_t found) const {
+  const bool pairs = objective_->records() == Objective::Records::pairs,
+             classes = objective_->records() == Objective::Records::classes;
+  if (classes ? found == 1 : found >= (pairs ? 2 : 1)) return;
+  throw Error(ErrorClass::data,
+              cat("sample ", batch.first_sample + static_cast<int64_t>(row), " has ",
+                  found == 0   ? "no answer"
+                  : found == 1 ? "one answer"
+                               : "two answers",
+                  pairs     ? ", and the objective learns from pairs of answers"
+                  : classes ? ", and the objective learns from single sequences with a class"
+                            : ""),
+              pairs     ? "records need the fields prompt, chosen and rejected; for answers with a "
+                          "label: objective=kto"
+              : classes ? "set dataset.type=classification"
+                        : "set dataset.type=preference");
 }
 
 int64_t AnswerObjective::records(std::span<const MicroBatch> batches) const {
   int64_t count = 0;
   for (const MicroBatch& batch : batches) {
-    if (objective_->records() == Objective::Records::pairs) {
+    if (objective_->records() != Objective::Records::labels) {
       count += batch.rows;
       continue;
     }
@@ -166,12 +173,16 @@ void AnswerObjective::measure(std::span<const MicroBatch> batches, Interpreter& 
     }
 }
 
+void AnswerObjective::take_own_tokens(const MicroBatch& batch, Answers& answers) const {
+  if (!parallel_) return;
+  if (auto slice = context_slice(batch, *parallel_))
+    answers.of_token = slice->take(answers.of_token);
+}
+
 /// Adds up this rank's tokens, then the ranks of cp.
 void AnswerObjective::sum_logps(const MicroBatch& batch, std::span<const float> losses,
                                 Answers& answers) const {
-  if (parallel_)
-    if (auto slice = context_slice(batch, *parallel_))
-      answers.of_token = slice->take(answers.of_token);
+  take_own_tokens(batch, answers);
   MT_CHECK(losses.size() == answers.of_token.size(), losses.size(), " losses of ",
            answers.of_token.size(), " tokens");
   std::vector<double> logps(answers.all.size(), 0);
@@ -209,6 +220,7 @@ double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool 
            batches_.size());
   const MicroBatch& batch = batches_[static_cast<size_t>(micro)];
   Answers answers = answers_of(batch);
+  if (objective_->scores()) return of_scores(batch, losses, training, answers);
   sum_logps(batch, losses, answers);
   if (measuring_) {
     std::vector<double>& logps = measured_[static_cast<size_t>(micro)];
@@ -230,13 +242,15 @@ double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool 
 /// The sum of the records' losses; 0 on ranks that share the records with another one that counts
 /// them.
 double AnswerObjective::evaluate(const MicroBatch& batch, Answers& answers) {
-  answers.slopes.assign(answers.all.size(), 0);
+  answers.slopes.assign(answers.all.size() * std::max<size_t>(1, labels_), 0);
   const std::vector<double> sums = sums_, counts = counts_;
   double loss = 0;
-  call_plugin(*objective_, "of_pair() or of_label()", [&] {
+  call_plugin(*objective_, "of_pair(), of_label() or of_class()", [&] {
     for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
       if (objective_->records() == Objective::Records::pairs) {
         loss += of_pair(answers, row);
+      } else if (objective_->records() == Objective::Records::classes) {
+        loss += of_class(answers, 2 * row);
       } else {
         const bool pair = answers.all[2 * row + 1].tokens > 0;
         loss += of_label(answers, 2 * row, pair || batch.good[row] != 0);
@@ -253,6 +267,11 @@ double AnswerObjective::of_pair(Answers& answers, size_t row) {
   const Answer &chosen = answers.all[2 * row], &rejected = answers.all[2 * row + 1];
   const ObjectiveValue value = objective_->of_pair(chosen, rejected);
   answers.slopes[2 * row] = value.d_chosen, answers.slopes[2 * row + 1] = value.d_rejected;
+  if (objective_->scores()) {
+    report_rewards(value.reward_chosen, value.reward_rejected);
+    report_further(value.figures);
+    return value.loss;
+  }
   const bool per_token = objective_->per_token();
   report("rewards/chosen", value.reward_chosen);
   report("rewards/rejected", value.reward_rejected);
@@ -260,7 +279,7 @@ double AnswerObjective::of_pair(Answers& answers, size_t row) {
   report("rewards/margins", value.reward_chosen - value.reward_rejected);
   report("logps/chosen", chosen.logp / (per_token ? chosen.tokens : 1));
   report("logps/rejected", rejected.logp / (per_token ? rejected.tokens : 1));
-  report_further(value);
+  report_further(value.figures);
   return value.loss;
 }
 
@@ -271,7 +290,7 @@ double AnswerObjective::of_label(Answers& answers, size_t index, bool good) {
   report(good ? "rewards/chosen" : "rewards/rejected", value.reward_chosen);
   report(good ? "logps/chosen" : "logps/rejected",
          answer.logp / (objective_->per_token() ? answer.tokens : 1));
-  report_further(value);
+  report_further(value.figures);
   return value.loss;
 }
 
@@ -280,23 +299,26 @@ void AnswerObjective::report(const std::string& name, double value) {
   sums_.at(at) += value, counts_.at(at) += 1;
 }
 
-void AnswerObjective::report_further(const ObjectiveValue& value) {
+void AnswerObjective::report_further(const std::vector<double>& figures) {
   MT_USER_CHECK(
-      value.figures.size() == further_.size(), ErrorClass::plugin,
-      cat("the objective reports ", value.figures.size(), " figures, but names ", further_.size()),
-      "ObjectiveValue::figures has one value for each name of Objective::figures()");
-  for (size_t i = 0; i < further_.size(); ++i) report(further_[i], value.figures[i]);
+      figures.size() == further_.size(), ErrorClass::plugin,
+      cat("the objective reports ", figures.size(), " figures, but names ", further_.size()),
+      "the figures of a result have one value for each name of Objective::figures()");
+  for (size_t i = 0; i < further_.size(); ++i) report(further_[i], figures[i]);
 }
 
 NamedValues AnswerObjective::take_figures(Communicator* replicas, Communicator* stages) {
   std::vector<double> all = sums_;
   all.insert(all.end(), counts_.begin(), counts_.end());
   sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
+  std::vector<double> extremes = std::exchange(extremes_, no_extremes());
   for (Communicator* ranks : {replicas, stages})
-    if (ranks) ranks->all_reduce(std::span(all));
+    if (ranks)
+      ranks->all_reduce(std::span(all)), ranks->all_reduce(std::span(extremes), ReduceOp::max);
   NamedValues out;
   auto mean = [&](const std::string& name) -> std::optional<double> {
     const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+    if (at == names_.size()) return std::nullopt;
     const double count = all[names_.size() + at];
     return count > 0 ? std::optional(all[at] / count) : std::nullopt;
   };
@@ -305,6 +327,10 @@ NamedValues AnswerObjective::take_figures(Communicator* replicas, Communicator* 
     const auto good = mean("rewards/chosen"), bad = mean("rewards/rejected");
     if (!value && name == "rewards/margins" && good && bad) value = *good - *bad;  // of labels
     if (value) out.emplace_back(name, *value);
+  }
+  if (std::isfinite(extremes[1])) {
+    out.emplace_back("min_reward", -extremes[0]);
+    out.emplace_back("max_reward", extremes[1]);
   }
   return out;
 }

@@ -1,8 +1,8 @@
 // AnswerObjective: runs an Objective on the micro-batches of a step or of an evaluation. Sums the
-// tokens' losses to log-probabilities of answers, over the ranks of cp; gets those of the reference
-// model; turns the objective's derivatives into gradients of the tokens' losses; collects the
-// metrics that the objective reports. Refers to the parallel context and the adapters. For the
-// rank's own thread.
+// tokens' losses to log-probabilities of answers, over the ranks of cp, or takes the scores at the
+// ends of sequences; gets the reference's; turns the objective's derivatives into the gradients of
+// the tokens' losses or scores; collects what it reports.
+// Refers to the parallel context and the adapters. For the rank's own thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,11 +31,15 @@ using NamedValues = std::vector<std::pair<std::string, double>>;
 
 class MT_API AnswerObjective {
  public:
-  /// `adapters`: those to switch off for the reference; null if they are not its source.
+  /// `adapters`: those to switch off for the reference; null if they are not its source. `labels`:
+  /// the scores that the model gives a token; 0: it gives the losses of tokens.
   AnswerObjective(std::unique_ptr<Objective> objective, ReferenceSource source,
-                  AdapterPlan* adapters, const ParallelContext* parallel);
+                  AdapterPlan* adapters, const ParallelContext* parallel, int64_t labels = 0);
 
   ReferenceSource source() const { return source_; }
+  /// Over how many tokens the losses of experts' routers are means: the targets, or with a model of
+  /// scores, which has one target for each sequence, all tokens but padding.
+  int64_t routed_tokens(std::span<const MicroBatch> batches) const;
   /// The source of the run that is continued (name()), whatever `auto` chooses now; empty: unknown.
   void continue_with(const std::string& source);
   /// The precomputed reference; the owner fills it before the first use.
@@ -54,7 +58,8 @@ class MT_API AnswerObjective {
   void measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
                const Interpreter::InputOf& input_of, std::vector<ReferenceLogps::Entry>& out);
 
-  /// Interpreter::MicroBatchObjective.
+  /// Interpreter::MicroBatchObjective. Of a model of scores, `losses` are those of the tokens,
+  /// [T,L]. Throws Error(numeric) for a score that is not finite.
   double operator()(int64_t micro, std::span<float> losses, bool training);
 
   /// The values reported since the last call, averaged over the records of all ranks. Collective
@@ -64,25 +69,34 @@ class MT_API AnswerObjective {
  private:
   struct Answers;
   Answers answers_of(const MicroBatch& batch) const;
+  void require_answers(const MicroBatch& batch, size_t row, int32_t found) const;
+  void take_own_tokens(const MicroBatch& batch, Answers& answers) const;
+  double of_scores(const MicroBatch& batch, std::span<float> scores, bool training,
+                   Answers& answers);
+  void take_scores(const MicroBatch& batch, std::span<const float> scores, Answers& answers) const;
+  double of_class(Answers& answers, size_t index);
+  void report_rewards(double chosen, double rejected);
   void sum_logps(const MicroBatch& batch, std::span<const float> losses, Answers& answers) const;
   void set_references(int64_t micro, const MicroBatch& batch, Answers& answers) const;
   double evaluate(const MicroBatch& batch, Answers& answers);
   double of_pair(Answers& answers, size_t row);
   double of_label(Answers& answers, size_t index, bool good);
   void report(const std::string& name, double value);
-  void report_further(const ObjectiveValue& value);
+  void report_further(const std::vector<double>& figures);
 
   std::unique_ptr<Objective> objective_;
   std::vector<std::string> names_, further_;
   ReferenceSource source_;
   AdapterPlan *all_adapters_, *adapters_;  // adapters_: those to switch off; null: none
   const ParallelContext* parallel_;
+  size_t labels_;
   ReferenceLogps stored_;
   std::span<const MicroBatch> batches_;
   double weight_ = 0;
   bool measuring_ = false;
   std::vector<std::vector<double>> measured_;  // by micro-batch: the log-probability of each answer
   std::vector<double> sums_, counts_;          // by name
+  std::vector<double> extremes_;  // of pairs by scores: minus the least and the largest reward
 };
 
 }  // namespace mtrain

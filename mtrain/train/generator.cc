@@ -69,6 +69,13 @@ void require_generating_model(const Recipe& recipe, PluginHost& plugins) {
 
 Generator::Generator(Session& session) : session_(session) {
   const Recipe& recipe = session.recipe;
+  const Node* labels = recipe.config.root().find("model.labels");
+  MT_USER_CHECK(!labels || !labels->is(NodeKind::integer) || labels->as_int() == 0,
+                ErrorClass::config,
+                cat("the model gives a sequence ", labels ? brief(*labels) : "",
+                    " scores (model.labels) and predicts no tokens"),
+                "generate from a model with a head over the vocabulary; `mtrain eval` measures a "
+                "model of scores");
   if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
   const Node* length = recipe.config.root().find("model.decoder_seq_length");
   MT_USER_CHECK(

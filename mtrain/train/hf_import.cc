@@ -11,6 +11,7 @@
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/nn/coded_parameter.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/train/principal_start.h"
 
 namespace mtrain {
@@ -47,6 +48,7 @@ class Importer {
     size_t unbuilt = 0;
     for (const auto* t : source_.tensors()) {
       if (used_.contains(t->name) || hf_unused(family_, t->name)) continue;
+      if (hf_is_other_head(family_, model_, t->name)) continue;
       if (hf_is_unbuilt_depth(family_, model_, t->name))
         ++unbuilt;
       else
@@ -75,7 +77,7 @@ class Importer {
       if (auto sources = sources_.find(p.name); sources != sources_.end())
         fill(p, sources->second);
       else if (starts_random(p))
-        fill_router(p);
+        fill_random(p);
     for (StateBuffer& buffer : parameters_.buffers())
       if (auto sources = sources_.find(buffer.name); sources != sources_.end())
         fill_values(buffer.values, sources->second);
@@ -100,9 +102,13 @@ class Importer {
     return out;
   }
 
-  /// The router of experts that are made of a dense MLP.
+  /// The router of experts that are made of a dense MLP, or a new head of scores.
   bool starts_random(const Parameter& p) const {
-    return options_.upcycling && p.name.find(".mlp.router.") != std::string::npos;
+    return (options_.upcycling && p.name.find(".mlp.router.") != std::string::npos) ||
+           is_new_score(p.name);
+  }
+  bool is_new_score(const std::string& parameter) const {
+    return options_.new_score && parameter == kScoreWeight;
   }
   bool is_upcycled(const std::string& parameter) const {
     return options_.upcycling && mtrain::is_upcycled(parameter);
@@ -201,6 +207,7 @@ class Importer {
       }
     if (t) used_.insert(t->name);
     if (shapes.size() < entry.parameters.size()) return;  // belongs to another pipeline stage
+    if (is_new_score(entry.parameters[0])) return;
     if (!t) return fault(cat(ours, ": tensor ", entry.name, " is missing"));
     if (!t->dtype || !is_floating(*t->dtype))
       return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
@@ -317,11 +324,15 @@ class Importer {
     put(p, own);
   }
 
-  void fill_router(Parameter& p) const {
+  void fill_random(Parameter& p) const {
     MT_CHECK(p.shards.empty(), p.name);
+    MT_USER_CHECK(p.trained || !is_new_score(p.name), ErrorClass::config,
+                  cat(p.name, " starts from random values, since ", source_.path().string(),
+                      " has no head of scores, and peft does not train it"),
+                  cat("add it to peft.train: peft.train=[", p.name, "]"));
     std::vector<float> values(static_cast<size_t>(p.numel()));
     p.init_values(p.value.context().seed(), 0, values);
-    share_rows(*options_.upcycling, values);
+    if (options_.upcycling && !is_new_score(p.name)) share_rows(*options_.upcycling, values);
     put(p, values);
   }
 

@@ -27,6 +27,9 @@ struct HfImportOptions {
   std::optional<Upcycling> upcycling = {};
   /// Splits weights into adapters and what is left (peft.init=pissa); null: weights stay whole.
   PrincipalStart* principal = nullptr;
+  /// The folder has a head over the vocabulary, and the model one of scores (nn/score_head.h),
+  /// which starts from random values; Error(config) if that is frozen. The folder's is not read.
+  bool new_score = false;
 };
 
 /// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come

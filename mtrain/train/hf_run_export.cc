@@ -74,6 +74,9 @@ struct RunModel {
     HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};
     if (tokenizer)
       facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
+    const Node* names = recipe.config.root().find("dataset.labels");
+    if (names && names->is_list())
+      for (const Node& one : names->items()) facts.labels.push_back(one.as_text());
     config = hf_config_text(families, family, model, facts);
     if (!warns) return;
     for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);
@@ -143,6 +146,10 @@ HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
                               const CheckpointStore& store, int64_t step, const fs::path& to,
                               std::optional<GgmlType> type, const HfRunOptions& options) {
   const RunModel run(recipe, plugins, options, true);
+  MT_USER_CHECK(!run.model.scores(), ErrorClass::config,
+                "a GGUF file has a head over the vocabulary, and this model has one of scores "
+                "(model.labels)",
+                "export a Hugging Face folder instead: give a name that does not end in .gguf");
   const fs::path folder = run.tokenizer ? run.tokenizer->folder() : fs::path();
   MT_USER_CHECK(!folder.empty(), ErrorClass::config,
                 cat("a GGUF file needs tokenizer.json, and the tokenizer ",

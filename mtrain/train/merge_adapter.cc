@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/coded_values.h"
@@ -87,7 +88,12 @@ class MergedTensors final : public HfTensorSource {
     for (const PeftWhole& whole : adapter.whole) {
       const size_t i = place_of(whole.tensor);
       if (i == specs().size())
-        faults.push_back(cat("there is no tensor ", whole.tensor));
+        faults.push_back(cat("there is no tensor ", whole.tensor,
+                             whole.tensor == kScoreWeight
+                                 ? ": to merge, train the adapters from a folder with a head of "
+                                   "scores, which `mtrain import FOLDER RUN model.labels=N` and "
+                                   "`mtrain export RUN` make"
+                                 : ""));
       else if (specs()[i].shape != whole.shape)
         faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
                              " with the adapters"));

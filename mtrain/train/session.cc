@@ -4,10 +4,13 @@
 #include <set>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/tensor/device_backend.h"
@@ -115,6 +118,15 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
     });
 }
 
+namespace {
+
+std::string new_score_note(const fs::path& from) {
+  return cat(kScoreWeight, " starts from random values: ", printable(from.string()),
+             " has a head over the vocabulary, in whose place it is");
+}
+
+}  // namespace
+
 void Session::import_weights(const fs::path& from, const Options& options) {
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
   std::optional<Session> planned;  // the whole model without memory, where this rank has a part
@@ -143,6 +155,8 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     }
     const HfFamily& family = hf_family_of(config, file, families, reader);
     if (recipe.settings.model.resizes_vocabulary()) how.folder_vocab = recipe.folder_vocab;
+    how.new_score = settings.scores() && !hf_has_scores(config, file, family);
+    if (how.new_score) log_info(new_score_note(from));
     if (planned) require_hf_fit(source, family, settings, planned->parameters, how);
     return import_hf_weights(source, family, settings, parameters, how);
   }
@@ -160,6 +174,11 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     require_all_parameters_read(store, saved.step, all);
   }
   load_weights(store, saved.step, parameters, principal ? &*principal : nullptr);
+  const Node* labels = recipe.config.root().find("model.labels");
+  const auto stored = store.tensors(saved.step);
+  if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0 &&
+      std::ranges::none_of(stored, [](const auto& t) { return t.name == kScoreWeight; }))
+    log_info(new_score_note(from));
 }
 
 Device Session::open_backend(const Options& options) {

@@ -13,6 +13,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/checkpoint/checkpoint_reader.h"
 #include "mtrain/nn/coded_parameter.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/train/principal_start.h"
 
 namespace mtrain {
@@ -334,13 +335,42 @@ void put_frozen(Parameter& p, const std::vector<float>& whole) {
   ctx.copy(p.value, ctx.from_host<float>(own, p.local));
 }
 
+bool lacks_score(const std::vector<StoredTensorInfo>& stored) {
+  return std::none_of(stored.begin(), stored.end(),
+                      [](const StoredTensorInfo& t) { return t.name == kScoreWeight; });
+}
+
+/// The head of scores of a run that starts from the weights of a model of tokens.
+void start_score(Parameter& p) {
+  MT_USER_CHECK(p.trained, ErrorClass::config,
+                cat(p.name,
+                    " starts from random values, since the run of model.init_from has no "
+                    "head of scores, and peft does not train it"),
+                cat("add it to peft.train: peft.train=[", p.name, "]"));
+  std::vector<float> values(static_cast<size_t>(p.numel()));
+  ExecutionContext& ctx = p.value.context();
+  p.init_values(ctx.seed(), 0, values);
+  ctx.upload(p.master, values.data());
+  if (p.dtype != DType::f32) ctx.copy(p.value, p.master);
+}
+
+/// Of the head over the vocabulary, whose place one of scores takes.
+bool is_other_head(ParamList& parameters, const std::string& stored) {
+  return stored.starts_with("head.") && parameters.find(kScoreWeight);
+}
+
 }  // namespace
 
 void load_weights(const CheckpointStore& store, int64_t step, ParamList& parameters,
                   PrincipalStart* principal) {
   CheckpointReader reader(store, step);
+  const bool new_score = lacks_score(reader.tensors());
   for (auto& p : parameters.all()) {
     if (p.adapter) continue;
+    if (new_score && p.name == kScoreWeight) {
+      start_score(p);
+      continue;
+    }
     if (p.coded || (principal && principal->splits(p))) {  // every rank reads the whole
       std::vector<float> values = whole_values(reader, p);
       if (principal) principal->split(p, values);
@@ -385,7 +415,8 @@ void require_all_parameters_read(const CheckpointStore& store, int64_t step,
   }
   std::vector<std::string> unread;
   for (const StoredTensorInfo* t : roots)
-    if (!read.contains(t->name) && (t->shape.rank() > 1 || with_state.contains(t->name)))
+    if (!read.contains(t->name) && !is_other_head(parameters, t->name) &&
+        (t->shape.rank() > 1 || with_state.contains(t->name)))
       unread.push_back(cat(t->name, " ", t->shape));
   if (unread.empty()) return;
   const size_t total = unread.size();

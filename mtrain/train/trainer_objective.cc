@@ -18,15 +18,17 @@ std::optional<AnswerObjective> make_answer_objective(Session& session,
   auto objective = session.plugins.make<Objective>(s.objective.type,
                                                    session.recipe.component("objective"), context);
   const ReferenceSource source = reference_source(s, *objective);
+  const Node* labels = session.recipe.config.root().find("model.labels");
   return std::make_optional<AnswerObjective>(
-      std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel);
+      std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel,
+      labels && labels->is(NodeKind::integer) ? labels->as_int() : 0);
 }
 
 void Trainer::build_objective() {
   const Settings& s = recipe_.settings;
   const std::string_view samples = dataset_->objective();
   // A rule checks the same before.
-  const bool answers = samples == Dataset::kPreferences,
+  const bool answers = samples == Dataset::kPreferences || samples == Dataset::kClasses,
              suit_any = session_.plugins.load(Dataset::kKind, s.dataset.type).schema.objective ==
                         Fields::kAnyObjective;
   MT_USER_CHECK(suit_any || answers == s.objective.over_answers(), ErrorClass::config,

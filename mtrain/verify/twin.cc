@@ -235,7 +235,8 @@ void shrink_adapters(const Node& given, Node& tree) {
     }
 }
 
-/// Pairs of answers; an objective over labels takes each of a pair as good or bad.
+/// Pairs of answers; an objective over labels takes each of a pair as good or bad. A model of
+/// several scores learns classes.
 void keep_objective(const Node& given, Node& tree) {
   const Node* type = given.find("objective.type");
   if (!type || type->as_text() == ObjectiveSection::kTokens) return;
@@ -246,7 +247,9 @@ void keep_objective(const Node& given, Node& tree) {
   if (peft && peft->as_text() != "none" && (!train || train->size() == 0) && reference &&
       reference->as_text() == "auto")
     tree.set("objective.reference", Node::string("adapters"));
-  tree.set("dataset.answers", Node::integer(2));
+  const Node* labels = given.find("model.labels");
+  const bool classes = labels && labels->is(NodeKind::integer) && labels->as_int() > 1;
+  tree.set("dataset.answers", Node::integer(classes ? 0 : 2));
 }
 
 void add_training(Node& tree, int64_t ranks, int64_t steps) {

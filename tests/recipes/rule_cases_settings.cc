@@ -6,6 +6,10 @@ namespace {
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
     {"same-objective", "llama", "objective.type=dpo", "objective.type=dpo dataset.type=preference"},
+    {"objective-labels", "llama", "objective.type=reward", "objective.type=reward model.labels=1"},
+    {"objective-one-label", "llama", "objective.type=reward model.labels=2",
+     "objective.type=reward model.labels=1"},
+    {"labels-objective", "llama", "model.labels=1", "objective.type=reward model.labels=1"},
     {"objective-model", "bert", "objective.type=dpo", "objective.type=tokens"},
     {"objective-mtp", "llama", "objective.type=dpo dataset.type=preference model.mtp.layers=1",
      "objective.type=dpo dataset.type=preference"},

@@ -122,13 +122,31 @@ TEST_CASE("no rule is without a case, no case without a rule, no id is used twic
 
 TEST_CASE("rules name only what exists") {
   SchemaCatalog catalog = schema_catalog(plugins());
-  std::set<std::string> known = {
-      "given_ranks",       "least_nproc",          "gpu.name",           "gpu.compute_capability",
-      "gpu.per_domain",    "layout.fault",         "layout.stages",      "layout.layers",
-      "layout.mtp_layers", "layout.mtp_stage",     "learned.by",         "learned.objective",
-      "split.fault",       "batch.fault",          "batch.largest",      "batch.divisor",
-      "batch.last_from",   "device_communicators", "norms.kept",         "phases.given",
-      "phases.fault",      "samples.objective",    "predicted.objective"};
+  std::set<std::string> known = {"given_ranks",
+                                 "least_nproc",
+                                 "gpu.name",
+                                 "gpu.compute_capability",
+                                 "gpu.per_domain",
+                                 "layout.fault",
+                                 "layout.stages",
+                                 "layout.layers",
+                                 "layout.mtp_layers",
+                                 "layout.mtp_stage",
+                                 "learned.by",
+                                 "learned.objective",
+                                 "split.fault",
+                                 "batch.fault",
+                                 "batch.largest",
+                                 "batch.divisor",
+                                 "batch.last_from",
+                                 "device_communicators",
+                                 "norms.kept",
+                                 "phases.given",
+                                 "phases.fault",
+                                 "samples.objective",
+                                 "predicted.objective",
+                                 "objective.scores",
+                                 "objective.scores_pairs"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

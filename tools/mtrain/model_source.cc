@@ -38,13 +38,16 @@ std::string tokenizer_of(const fs::path& folder) {
       "tokenizer={type: hf, path: FOLDER}");
 }
 
-bool gives_tokenizer(const std::vector<OverrideText>& overrides) {
-  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
+bool gives(const std::vector<OverrideText>& overrides, std::string_view setting) {
+  return std::any_of(overrides.begin(), overrides.end(), [&](const OverrideText& override) {
     const std::string key = override.text.substr(0, override.text.find('='));
-    const std::string_view plain =
-        std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size()));
-    return plain == "tokenizer" || plain == "tokenizer.type";
+    return std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size())) ==
+           setting;
   });
+}
+
+bool gives_tokenizer(const std::vector<OverrideText>& overrides) {
+  return gives(overrides, "tokenizer") || gives(overrides, "tokenizer.type");
 }
 
 int64_t length_of(const std::string& config, const HfFamilies& families, const HfFamily& family) {
@@ -74,16 +77,19 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
   const std::string file = (folder / "config.json").string();
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const std::string plugin = hf_model_plugin(config, file, families, model_schemas(catalog));
-  const int64_t length = length_of(config, families, hf_family_of(config, file, families, plugin));
+  const HfFamily& family = hf_family_of(config, file, families, plugin);
+  const int64_t length = length_of(config, families, family);
+  // Any objective over scores will do: nothing is trained.
+  const bool scores = hf_has_scores(config, file, family) || gives(overrides, "model.labels");
   const std::string path = override_value_text(Node::string(plain_path(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
       gives_tokenizer(overrides)
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  return cat(
-      "model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n", tokenizer,
-      "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
+  return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n",
+             tokenizer, "dataset: mock\n", scores ? "objective: classification\n" : "",
+             "train: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
 }
 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not

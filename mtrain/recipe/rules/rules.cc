@@ -7,6 +7,7 @@
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/prepared_data.h"
+#include "mtrain/optim/objective.h"
 #include "mtrain/pipeline/layout.h"
 #include "mtrain/recipe/batch_schedule.h"
 #include "mtrain/recipe/settings/optimization.h"
@@ -102,7 +103,14 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   const std::string objective = config.type_of("objective"), model = of("model"),
                     samples = of("dataset");
   const bool answers = !objective.empty() && objective != ObjectiveSection::kTokens;
-  const std::string learned = answers ? std::string(Dataset::kPreferences) : model;
+  const Schema* chosen = answers ? catalog.component("objective", objective) : nullptr;
+  const std::string declared = chosen ? chosen->objective : "";
+  const bool pairs = declared == Objective::kScoredAnswers;
+  facts["objective.scores"] = pairs || declared == Dataset::kClasses;
+  facts["objective.scores_pairs"] = pairs;
+  const std::string learned = !answers                    ? model
+                              : pairs || declared.empty() ? std::string(Dataset::kPreferences)
+                                                          : declared;
   if (model != Fields::kAnyObjective) facts["predicted.objective"] = model;
   if (learned == Fields::kAnyObjective || samples == Fields::kAnyObjective) return;
   facts["learned.by"] = answers ? objective : config.type_of("model");

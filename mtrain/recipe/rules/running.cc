@@ -11,8 +11,24 @@ constexpr Rule kRules[] = {
      "{dataset.type} has samples for the objective '{samples.objective}', but {learned.by} learns "
      "the objective '{learned.objective}'",
      "choose a dataset with samples for that objective, or mock, which suits any; from preferences "
-     "learn the objectives over answers, such as objective=dpo",
+     "learn the objectives over answers, such as objective=dpo, and from classes "
+     "objective=classification",
      ""},
+    {"objective-labels", "model.labels", "objective.scores", "(model.labels ?? 0) > 0",
+     "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
+     "(model.labels=0)",
+     "model.labels is the number of scores: 1 for a reward, the number of classes for a "
+     "classifier; "
+     "the models llama, moe and gpt2 have it",
+     "model.labels=1; objective.type='tokens'"},
+    {"objective-one-label", "model.labels", "objective.scores_pairs", "(model.labels ?? 1) <= 1",
+     "{objective.type} compares one score of each answer "
+     "(model.labels={model.labels})",
+     "", "model.labels=1"},
+    {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "objective.scores",
+     "a model of scores (model.labels={model.labels}) cannot learn the objective "
+     "{objective.type}, which needs a head over the vocabulary",
+     "objectives over scores are reward and classification", "model.labels=0"},
     {"objective-model", "objective.type", MT_ANSWERS, "predicted.objective == 'next token'",
      "{objective.type} needs a model of next tokens, but {model.type} learns the objective "
      "'{predicted.objective}'",
@@ -28,7 +44,8 @@ constexpr Rule kRules[] = {
      "not comm_overlap.embedding_wgrad",
      "with {objective.type}, the gradient of the output matrix cannot be deferred",
      "it is computed in backward", "comm_overlap.embedding_wgrad=false"},
-    {"objective-mock", "dataset.answers", MT_ANSWERS " and dataset.type == 'mock'",
+    {"objective-mock", "dataset.answers",
+     MT_ANSWERS " and dataset.type == 'mock' and (objective.scores_pairs or not objective.scores)",
      "dataset.answers > 0", "{objective.type} learns from answers", "", "dataset.answers=2"},
     {"reference-adapters", "objective.reference",
      MT_ANSWERS " and objective.reference == 'adapters'",

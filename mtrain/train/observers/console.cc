@@ -200,11 +200,12 @@ class Console final : public Observer {
   }
 
   /// The losses of multi-token prediction, and how an objective over answers prefers the chosen
-  /// ones.
+  /// ones, or how many classes are right.
   static std::string further_losses(const std::vector<std::pair<std::string, double>>& figures) {
     std::string out;
     for (const auto& [name, value] : figures)
-      if (name.starts_with("mtp_") || name == "rewards/accuracies" || name == "rewards/margins")
+      if (name.starts_with("mtp_") || name == "rewards/accuracies" || name == "rewards/margins" ||
+          name == "accuracy" || name == "margin")
         out += cat("  ", name, " ", short_loss(value));
     return out;
   }

@@ -2,6 +2,7 @@
 // four successors, which the seed fixes, with probabilities 1/2, 1/4, 1/8 and 1/8: a trained model
 // reaches a loss of 1.75 ln 2 = 1.213 nats, and an untrained one starts near ln(vocabulary). Every
 // sample is a pure function of (seed, split, index).
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -33,7 +34,8 @@ struct MockConfig {
         .resume(ResumeClass::safe);
     f("answers", answers,
       "for objectives over answers; 2: a sample is a pair of answers to one prompt, of which the "
-      "rejected one is random, 1: one answer, every other one random and labeled bad, 0: text")
+      "rejected one is random, 1: one answer, every other one random and labeled bad, 0: text; "
+      "for a model of scores, a sample without answers is one sequence with a random class")
         .min(0)
         .max(2)
         .resume(ResumeClass::data);
@@ -65,12 +67,13 @@ class Language {
 class MockSource final : public SampleSource {
  public:
   MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size,
-             int64_t answers, int64_t epoch)
+             int64_t answers, int64_t epoch, int64_t labels)
       : language_(std::move(language)),
         random_(seed, cat("mock.", mtrain::name(which))),
         size_(size),
         answers_(answers),
-        epoch_(epoch) {}
+        epoch_(epoch),
+        labels_(labels) {}
 
   int64_t size() const override { return size_; }
 
@@ -95,6 +98,7 @@ class MockSource final : public SampleSource {
     }
     out.starts.assign(1, 0);
     if (answers_ > 0) make_answers(index, words[0], out);
+    if (labels_ > 0) make_classes(words[1], out);
   }
 
  private:
@@ -122,9 +126,20 @@ class MockSource final : public SampleSource {
     out.good = answers_ == 2 || index % 2 == 0;
   }
 
+  /// One target for each sequence, at its last token: of an answer 0, otherwise its class.
+  void make_classes(uint32_t draw, Sample& out) const {
+    std::fill(out.targets.begin(), out.targets.end(), kIgnoredTarget);
+    for (size_t s = 0; s < out.starts.size(); ++s) {
+      const size_t end =
+          s + 1 < out.starts.size() ? static_cast<size_t>(out.starts[s + 1]) : out.targets.size();
+      out.targets[end - 1] =
+          answers_ > 0 ? 0 : static_cast<int32_t>(draw % static_cast<uint64_t>(labels_));
+    }
+  }
+
   std::shared_ptr<const Language> language_;
   RngStream random_;
-  int64_t size_, answers_, epoch_;
+  int64_t size_, answers_, epoch_, labels_;
 };
 
 class MockDataset final : public Dataset {
@@ -152,7 +167,7 @@ class MockDataset final : public Dataset {
                                         num_samples == kOneEpoch ? config_.epoch_samples
                                         : config_.answers > 0    ? num_samples
                                                                  : kEndless,
-                                        config_.answers, config_.epoch_samples);
+                                        config_.answers, config_.epoch_samples, context_.labels);
   }
 
   std::string identity() const override {
@@ -160,6 +175,7 @@ class MockDataset final : public Dataset {
                config_.answers > 0 ? cat(",\"answers\":", config_.answers,
                                          ",\"epoch_samples\":", config_.epoch_samples)
                                    : "",
+               context_.labels > 0 ? cat(",\"labels\":", context_.labels) : "",
                ",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 

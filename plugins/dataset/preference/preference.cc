@@ -1,6 +1,6 @@
 // The preference dataset: pairs of a preferred and a rejected answer, or answers labeled good or
 // bad. A sample holds one record: the chosen and the rejected answer, each with its prompt, as two
-// sequences; the targets are the answers' tokens.
+// sequences; the targets are the answers' tokens, or for a model of scores their ends.
 #include "mtrain/finetune/preference.h"
 
 #include <memory>
@@ -50,7 +50,7 @@ class PreferenceDataset final : public Dataset {
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
     return std::make_unique<PackedSource>(file.answers, packs, order,
-                                          padding_id(*context_.tokenizer), file.good);
+                                          padding_id(*context_.tokenizer), file.good, file.margins);
   }
 
   std::string identity() const override {
@@ -63,13 +63,14 @@ class PreferenceDataset final : public Dataset {
                                     brief(r.roles, 1 << 16), '\n', r.on_bad);
     return cat("{\"dataset\":\"preference\",\"files\":[", files, "],\"split\":\"", r.split,
                "\",\"encoding\":\"", sha256(made_by), "\",\"seed\":", context_.seed,
-               ",\"seq_length\":", context_.seq_length, "}");
+               ",\"seq_length\":", context_.seq_length,
+               context_.labels > 0 ? ",\"scored\":true" : "", "}");
   }
 
  private:
   PreferenceFile load(const std::string& path) const {
-    PreferenceFile file =
-        load_preference_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
+    PreferenceFile file = load_preference_file(record_path(path, context_), settings_, encoder_,
+                                               context_.seq_length, context_.labels > 0);
     if (context_.log_summary) {
       file.log_unused();
       log_info(file.summary(context_.seq_length));

@@ -10,6 +10,7 @@
 #include "mtrain/nn/block_settings.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/mlp.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {
@@ -17,7 +18,7 @@ namespace {
 
 struct Gpt2Config {
   int64_t layers = 12, hidden_size = 768, heads = 12, kv_heads = 0, ffn_hidden_size = 0,
-          max_positions = 0, position_offset = 0;
+          max_positions = 0, position_offset = 0, labels = 0;
   double norm_eps = 1e-5, init_std = 0.02, dropout = 0, embedding_noise = 0;
   bool tie_embeddings = true;
   std::string activation = "gelu_new";
@@ -86,7 +87,7 @@ class Gpt2 final : public Model {
       const Dim rows{"positions", positions() + c.position_offset};
       positions_.emplace(s / "positions", rows, c.embed(), c.std(), c.position_offset);
     }
-    Parameter* table = c.tie_embeddings
+    Parameter* table = c.tie_embeddings && c.labels == 0
                            ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
                            : nullptr;
     auto [begin, end] = context.stage.layers(c.layers);
@@ -94,6 +95,10 @@ class Gpt2 final : public Model {
       blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps));
+    if (c.labels > 0) {
+      score_.emplace(s, c.embed(), c.labels, c.std());
+      return;
+    }
     head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
   }
 
@@ -111,6 +116,7 @@ class Gpt2 final : public Model {
       return (*blocks_[static_cast<size_t>(i - first)])(x, input);
     };
     x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
+    if (score_) return (*score_)((*norm_)(x_TD));
     return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
   }
 
@@ -122,7 +128,7 @@ class Gpt2 final : public Model {
     double attention =
         d * static_cast<double>(seq_length);  // scores and values, half of them masked
     return 6 * (static_cast<double>(config_.layers) * (block + attention) +
-                d * static_cast<double>(context_.vocab_size));
+                d * static_cast<double>(config_.labels > 0 ? config_.labels : context_.vocab_size));
   }
 
  private:
@@ -142,6 +148,7 @@ class Gpt2 final : public Model {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
+  std::optional<ScoreHead> score_;
 };
 
 void Gpt2Config::bind(Fields& f) {
@@ -201,6 +208,7 @@ void Gpt2Config::bind(Fields& f) {
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
+  bind_labels(f, labels);
   f("activation", activation, "activation of the MLP; gelu_new: the tanh approximation")
       .one_of({"gelu_new", "gelu", "relu"})
       .renamed_from({"activation_function"});

@@ -136,9 +136,11 @@ TEST_CASE(
     CHECK_FALSE(fs::exists(scratch / "r.yaml"));
   }
   for (const char* words : {"a.yaml --model bert", "b.yaml --model bert --dataset mock",
-                            "c.yaml --model llama --dataset preference"})
+                            "c.yaml --model llama --dataset preference",
+                            "d.yaml --model llama --dataset classification"})
     CHECK(cli_in(scratch.path(), std::string("recipes new ") + words).status == 0);
   CHECK(has(slurp(scratch / "c.yaml"), "type: dpo"));
+  CHECK(has(slurp(scratch / "d.yaml"), "labels: 2"));
 }
 
 TEST_CASE(

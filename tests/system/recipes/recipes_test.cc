@@ -80,6 +80,8 @@ class Figures {
   /// Without a size of its own: the byte tokenizer's 257 tokens in a multiple of 64.
   int64_t vocab() const { return get("vocab_size") > 0 ? get("vocab_size") : 320; }
   int64_t embeddings() const {
+    if (const Node* labels = model_.find("labels"); labels && labels->as_int() > 0)
+      return (vocab() + labels->as_int()) * get("hidden_size");  // a head of scores
     return vocab() * get("hidden_size") * (is("tie_embeddings") ? 1 : 2);
   }
 
@@ -174,6 +176,7 @@ const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
     {"quickstart_lora", 3030000, 10000, "the same model", {}},
+    {"quickstart_reward", 3030000, 10000, "the same model, with 256 weights of a score", {}},
     {"quickstart_dpo", 3030000, 10000, "the same model", {}},
     {"quickstart_spans", 3030000, 10000, "the same model", {}},
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},

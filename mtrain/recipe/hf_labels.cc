@@ -1,0 +1,54 @@
+#include "mtrain/recipe/hf_labels.h"
+
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/text.h"
+#include "mtrain/nn/score_head.h"
+
+namespace mtrain {
+namespace hf {
+
+bool has_scores(const Json& config, const HfFamily& family) {
+  return !family.classification.empty() && architecture_of(config) == family.classification;
+}
+
+std::optional<HfSetting> labels_of(const Json& config, const HfFamily& family) {
+  constexpr int64_t kDefault = 2;  // of transformers
+  if (!has_scores(config, family)) return std::nullopt;
+  const Json names = config.value("id2label", Json()), number = config.value("num_labels", Json());
+  const bool named = names.is_object() && !names.empty(), given = number.is_number_integer();
+  const int64_t count = named   ? static_cast<int64_t>(names.size())
+                        : given ? number.get<int64_t>()
+                                : kDefault;
+  return HfSetting{.path = cat("model.", kLabelsSetting),
+                   .theirs = named ? "id2label" : "num_labels",
+                   .value = Node::integer(count),
+                   .omitted = !named && !given};
+}
+
+void write_labels(Json& config, const Json& source, size_t count,
+                  const std::vector<std::string>& names) {
+  if (source.contains("problem_type")) config["problem_type"] = source["problem_type"];
+  const bool own = names.size() == count, kept = source.contains("id2label") &&
+                                                 source["id2label"].is_object() &&
+                                                 source["id2label"].size() == count;
+  if (!own && kept) {
+    for (const char* key : {"id2label", "label2id"})
+      if (source.contains(key)) config[key] = source[key];
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const std::string name = own ? names[i] : cat("LABEL_", i);
+    config["id2label"][std::to_string(i)] = name;
+    config["label2id"][name] = i;
+  }
+}
+
+}  // namespace hf
+
+bool hf_has_scores(const std::string& config_json, const std::string& file_name,
+                   const HfFamily& family) {
+  return hf::has_scores(hf::parse(config_json, file_name), family);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,24 @@
+// The labels of a model of scores in config.json: how many there are, and their names. Used by
+// hf_config.cc and hf_write_config.cc. Stateless functions; safe from any thread.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_json.h"
+
+namespace mtrain::hf {
+
+/// Whether the architecture is that of the family with a head of scores.
+bool has_scores(const Json& config, const HfFamily& family);
+/// The setting model.labels of a folder with a head of scores; nothing for another folder, with
+/// which the recipe decides whether a new head takes the place of that over the vocabulary.
+std::optional<HfSetting> labels_of(const Json& config, const HfFamily& family);
+/// Writes id2label and label2id, by which transformers counts labels: `names` if there are `count`,
+/// otherwise those of `source`, the config.json from which the run started, or LABEL_0 …; and what
+/// `source` says of the task (problem_type).
+void write_labels(Json& config, const Json& source, size_t count,
+                  const std::vector<std::string>& names);
+
+}  // namespace mtrain::hf
