@@ -105,10 +105,13 @@ pack_data() {
   # Recipes are placed as in the source tree, relative to the text that they name; mtrain searches for its recipes in share/.
   cp -r "$root/recipes" "$root/schemas" "$to/"
   ln -s ../../recipes ../../schemas "$to/share/mtrain/"
+  # The quickstart's text, where the bundle's own folder and, for every other folder, the installed program have it.
   local corpus=$root/data/quickstart/corpus
+  if [[ ! -s $corpus.bin || ! -s $corpus.idx ]]; then corpus=$build/share/mtrain/data/quickstart/corpus; fi
   if [[ -s $corpus.bin && -s $corpus.idx ]]; then
     mkdir -p "$to/data/quickstart"
-    cp "$corpus.bin" "$corpus.idx" "$to/data/quickstart/"
+    cp "$corpus".* "$to/data/quickstart/"
+    ln -s ../../data "$to/share/mtrain/"
   else
     echo "bundle: without the quickstart's text, which tools/quickstart.sh prepares"
   fi
