@@ -103,13 +103,16 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });
   }
   stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
-  Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained;
+  Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained,
+                   adapters = plan.adapters;
   for (const auto& p : session.parameters.all()) {
     const int64_t counted = p.is_primary ? p.global.numel() : 0;
     parameters = parameters + counted;
     if (p.trained) trained_parameters = trained_parameters + counted;
+    if (p.adapter) adapters = adapters + counted;
   }
   plan.parameters = at_most(parameters), plan.trained = at_most(trained_parameters);
+  plan.adapters = at_most(adapters);
   const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
   plan.steps.push_back(interpreter.step_rules());

@@ -30,7 +30,8 @@ struct RunInfo {
                              // global_batch_size
   int64_t total_tokens = 0;  // of total_steps; 0: total_steps x global_batch_size x seq_length
   int64_t seq_length = 0;    // tokens
-  double flops_per_token = 0;      // of forward and backward, without recomputation
+  double flops_per_token = 0;      // of forward and backward, without recomputation and without
+                                   // the gradients of frozen weights
   MemoryBreakdown planned_memory;  // the planned memory in use at the peak
   std::string pipeline;            // how the model is split into stages; empty without a pipeline
   size_t planned_bytes = 0;        // planned memory taken from the device, including cached blocks

@@ -131,6 +131,7 @@ class MT_API Trainer {
   void build_objective();
   /// Gets the reference of an objective over answers: of the initial model before the first step,
   /// else from the run's folder. `keep`: writes it there. Collective.
+  double computed_flops_per_token() const;
   void prepare_reference(bool keep);
   int64_t add_references(Split split, int64_t samples, int64_t micro_batch);
   int64_t samples_of_reference(Split split, int64_t samples) const;

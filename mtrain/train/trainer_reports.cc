@@ -27,10 +27,22 @@ void Trainer::fill_info() {
            .batch_sizes = batches_.text(),
            .total_tokens = s.train.steps > 0 ? train_samples_ * s.model.seq_length : 0,
            .seq_length = s.model.seq_length,
-           .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
+           .flops_per_token = computed_flops_per_token(),
            .planned_memory = planned_.at_peak,
            .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
            .planned_bytes = planned_.reserved};
+}
+
+/// Without the products that no step computes: the gradients of frozen weights, a third of the
+/// weights' products. Those of adapters, which the model does not count, are added; all experts'
+/// adapters count, also those that a token does not reach.
+double Trainer::computed_flops_per_token() const {
+  const Settings& s = recipe_.settings;
+  const double whole = session_.model->flops_per_token(s.model.seq_length);
+  if (!s.peft.frozen()) return whole;
+  const double of_weights = session_.model->flops_per_token(1);  // next to no attention
+  return whole - of_weights / 3 + 2 * static_cast<double>(planned_.trained) +
+         4 * static_cast<double>(planned_.adapters);
 }
 
 void Trainer::begin_profile() {

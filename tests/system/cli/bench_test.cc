@@ -45,6 +45,33 @@ TEST_CASE("bench does not touch the checkpoints of the recipe") {
   CHECK(digest(scratch / "kept") == before);
 }
 
+TEST_CASE("the operations of a token are those that a step computes, also with frozen weights") {
+  const Scratch scratch("mtrain-bench-operations");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  // Operations of a token as reported, and those of the products as profiled.
+  auto operations = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> words = {"bench", recipe, "--steps", "2", "--json", "model.layers=6"};
+    words.insert(words.end(), settings.begin(), settings.end());
+    const Outcome out = cli(words);
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    const Json seen = Json::parse(out.out);
+    double products = 0;
+    for (const Json& kernel : seen["profile"]["kernels"]) {
+      const std::string name = kernel["kernel"];
+      if (name == "gemm" || name.starts_with("attention"))
+        products += 1e6 * kernel["gflops"].get<double>() * kernel["ms"].get<double>();
+    }
+    return std::pair{1e12 * seen["tflops"].get<double>() / seen["tokens_per_second"].get<double>(),
+                     products / seen["tokens_per_step"].get<double>()};
+  };
+  const auto [all, all_done] = operations({});
+  const auto [few, few_done] = operations({"peft.type=lora", "peft.rank=2"});
+  CAPTURE(all_done / all);
+  CAPTURE(few_done / few);
+  CHECK(few < 0.8 * all);
+  CHECK(few / all == doctest::Approx(few_done / all_done).epsilon(0.08));
+}
+
 TEST_CASE("bench computes what training computes") {
   Scratch scratch("mtrain-bench-loss");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
