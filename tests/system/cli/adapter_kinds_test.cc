@@ -70,9 +70,9 @@ void check_losses(const std::vector<double>& got, const std::vector<double>& wan
 }
 
 std::vector<double> golden_losses(const std::string& name) {
+  const nlohmann::json steps = golden_values(name).at("steps");
   std::vector<double> out;
-  for (const auto& step : golden_values(name).at("steps"))
-    out.push_back(step.at("loss").get<double>());
+  for (const auto& step : steps) out.push_back(step.at("loss").get<double>());
   return out;
 }
 

@@ -1,6 +1,8 @@
 // The commands of docs/fine-tuning.md on a tiny folder, and the recipe quickstart_lora.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
@@ -105,7 +107,8 @@ TEST_CASE("the recipe quickstart_lora learns answers that the model did not know
   std::vector<std::string> words;
   std::istringstream in(text);
   for (std::string word; in >> word;)
-    if (word.size() > 2 && std::ranges::all_of(word, [](char c) { return std::isalpha(c); }))
+    if (word.size() > 2 &&
+        std::ranges::all_of(word, [](unsigned char c) { return std::isalpha(c) != 0; }))
       words.push_back(word);
   // The answer is the question in capitals.
   for (size_t at = 0; at + 3 <= words.size(); at += 3) {
