@@ -38,7 +38,7 @@ class BaseTensors {
   explicit BaseTensors(const Recipe& recipe)
       : folder_(hf_source_folder(recipe)), weights_(folder_) {}
   /// A new head of scores, whose every row is trained, is not in the folder of a language model.
-  PeftWhole read(const std::string& name, const Shape& shape) const {
+  PeftWhole read(const std::string& name, const Shape& shape = {}) const {
     const TensorInfo* t = weights_.find(name);
     if (!t && name == kScoreWeight)
       return {name, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};

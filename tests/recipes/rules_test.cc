@@ -145,8 +145,8 @@ TEST_CASE("rules name only what exists") {
                                  "phases.fault",
                                  "samples.objective",
                                  "predicted.objective",
-                                 "objective.scores",
-                                 "objective.scores_pairs"};
+                                 "learned.scores",
+                                 "learned.score_pairs"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

@@ -106,8 +106,8 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   const Schema* chosen = answers ? catalog.component("objective", objective) : nullptr;
   const std::string declared = chosen ? chosen->objective : "";
   const bool pairs = declared == Objective::kScoredAnswers;
-  facts["objective.scores"] = pairs || declared == Dataset::kClasses;
-  facts["objective.scores_pairs"] = pairs;
+  facts["learned.scores"] = pairs || declared == Dataset::kClasses;
+  facts["learned.score_pairs"] = pairs;
   const std::string learned = !answers                    ? model
                               : pairs || declared.empty() ? std::string(Dataset::kPreferences)
                                                           : declared;

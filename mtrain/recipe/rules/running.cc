@@ -14,18 +14,18 @@ constexpr Rule kRules[] = {
      "learn the objectives over answers, such as objective=dpo, and from classes "
      "objective=classification",
      ""},
-    {"objective-labels", "model.labels", "objective.scores", "(model.labels ?? 0) > 0",
+    {"objective-labels", "model.labels", "learned.scores", "(model.labels ?? 0) > 0",
      "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
      "(model.labels=0)",
      "model.labels is the number of scores: 1 for a reward, the number of classes for a "
      "classifier; "
      "the models llama, moe and gpt2 have it",
      "model.labels=1; objective.type='tokens'"},
-    {"objective-one-label", "model.labels", "objective.scores_pairs", "(model.labels ?? 1) <= 1",
+    {"objective-one-label", "model.labels", "learned.score_pairs", "(model.labels ?? 1) <= 1",
      "{objective.type} compares one score of each answer "
      "(model.labels={model.labels})",
      "", "model.labels=1"},
-    {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "objective.scores",
+    {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "learned.scores",
      "a model of scores (model.labels={model.labels}) cannot learn the objective "
      "{objective.type}, which needs a head over the vocabulary",
      "objectives over scores are reward and classification", "model.labels=0"},
@@ -45,7 +45,7 @@ constexpr Rule kRules[] = {
      "with {objective.type}, the gradient of the output matrix cannot be deferred",
      "it is computed in backward", "comm_overlap.embedding_wgrad=false"},
     {"objective-mock", "dataset.answers",
-     MT_ANSWERS " and dataset.type == 'mock' and (objective.scores_pairs or not objective.scores)",
+     MT_ANSWERS " and dataset.type == 'mock' and (learned.score_pairs or not learned.scores)",
      "dataset.answers > 0", "{objective.type} learns from answers", "", "dataset.answers=2"},
     {"reference-adapters", "objective.reference",
      MT_ANSWERS " and objective.reference == 'adapters'",
