@@ -149,10 +149,21 @@ class ClassLoader {
                "raise model.seq_length, or set dataset.too_long to truncate or drop");
       ++file_.too_long;
       if (settings_.too_long == "drop") return;
-      example.ids.resize(most);
+      shorten(example.ids, most);
     }
     ++file_.of_class[static_cast<size_t>(number)];
     store_.add(scored_example(std::move(example), number));
+  }
+
+  /// Removes the end of the text, not the tokens that the tokenizer adds after it.
+  void shorten(std::vector<int32_t>& ids, size_t most) {
+    std::vector<int32_t> added;  // around an empty text
+    call_plugin(tokenizer_, "encode()",
+                [&] { tokenizer_.encode_with("", {.add_special = true}, added, nullptr); });
+    const auto differs = std::mismatch(added.rbegin(), added.rend(), ids.rbegin(), ids.rend());
+    const auto after = std::min(static_cast<size_t>(differs.first - added.rbegin()), most - 1);
+    ids.erase(ids.end() - static_cast<std::ptrdiff_t>(ids.size() - most + after),
+              ids.end() - static_cast<std::ptrdiff_t>(after));
   }
 
   ClassFile& file_;

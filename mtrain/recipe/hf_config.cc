@@ -35,7 +35,11 @@ class Reader {
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const bool multiples : {false, true}) take_all(multiples);
     if (family_ && !foreign_) {
-      if (auto labels = labels_of(config_, *family_)) out_.settings.push_back(std::move(*labels));
+      if (auto labels = labels_of(config_, *family_)) {
+        if (auto refusal = problem_of(config_, labels->value.as_int()))
+          out_.refused.push_back(std::move(*refusal));
+        out_.settings.push_back(std::move(*labels));
+      }
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)

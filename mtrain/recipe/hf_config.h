@@ -68,6 +68,9 @@ MT_API HfFolderConfig read_hf_config(const std::string& config_json, const std::
 /// Whether the folder's architecture is that of the family with a head of scores.
 MT_API bool hf_has_scores(const std::string& config_json, const std::string& file_name,
                           const HfFamily& family);
+/// The names of labels in config.json (id2label), in their order; empty: none but LABEL_0 ….
+MT_API std::vector<std::string> hf_label_names(const std::string& config_json,
+                                               const std::string& file_name);
 
 /// The model plugin that reads such a folder. A recipe with this `model.type` and `model.init_from`
 /// of the folder needs no other model settings. Throws Error(config) that names the architecture if

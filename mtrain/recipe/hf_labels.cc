@@ -26,6 +26,19 @@ std::optional<HfSetting> labels_of(const Json& config, const HfFamily& family) {
                    .omitted = !named && !given};
 }
 
+std::optional<HfRefusal> problem_of(const Json& config, int64_t labels) {
+  const Json problem = config.value("problem_type", Json());
+  const bool single = problem.is_null() || problem == "single_label_classification",
+             reward = problem == "regression" && labels == 1;
+  if (single || reward) return std::nullopt;
+  return HfRefusal{
+      .key = "problem_type",
+      .what = cat("problem_type is ", problem.dump(),
+                  "; mtrain trains one label of several (single_label_classification), or one "
+                  "score as a reward"),
+      .fix = "if the labels exclude each other, set problem_type to null in config.json"};
+}
+
 void write_labels(Json& config, const Json& source, size_t count,
                   const std::vector<std::string>& names) {
   if (source.contains("problem_type")) config["problem_type"] = source["problem_type"];
@@ -49,6 +62,21 @@ void write_labels(Json& config, const Json& source, size_t count,
 bool hf_has_scores(const std::string& config_json, const std::string& file_name,
                    const HfFamily& family) {
   return hf::has_scores(hf::parse(config_json, file_name), family);
+}
+
+std::vector<std::string> hf_label_names(const std::string& config_json,
+                                        const std::string& file_name) {
+  const hf::Json config = hf::parse(config_json, file_name);
+  const hf::Json names = config.value("id2label", hf::Json());
+  std::vector<std::string> out;
+  bool own = false;
+  for (size_t i = 0; names.is_object() && i < names.size(); ++i) {
+    const auto name = names.find(std::to_string(i));
+    if (name == names.end() || !name->is_string()) return {};
+    out.push_back(name->get<std::string>());
+    own |= out.back() != cat("LABEL_", i);
+  }
+  return own ? out : std::vector<std::string>();
 }
 
 }  // namespace mtrain

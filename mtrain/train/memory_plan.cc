@@ -104,15 +104,17 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   }
   stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
   Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained,
-                   adapters = plan.adapters;
+                   adapters = plan.adapters, products = plan.products;
   for (const auto& p : session.parameters.all()) {
     const int64_t counted = p.is_primary ? p.global.numel() : 0;
     parameters = parameters + counted;
     if (p.trained) trained_parameters = trained_parameters + counted;
     if (p.adapter) adapters = adapters + counted;
+    const bool product = p.role == ParamRole::matrix || p.role == ParamRole::head;
+    if (p.trained && product && !p.adapter) products = products + counted;
   }
   plan.parameters = at_most(parameters), plan.trained = at_most(trained_parameters);
-  plan.adapters = at_most(adapters);
+  plan.adapters = at_most(adapters), plan.products = at_most(products);
   const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
   plan.steps.push_back(interpreter.step_rules());

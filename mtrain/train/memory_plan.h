@@ -22,6 +22,7 @@ struct MemoryPlan {
   size_t more_elsewhere = 0;  // additional memory that ranks other than rank 0 need
   int64_t parameters = 0;     // of the whole model
   int64_t adapters = 0;       // of these, those of adapters
+  int64_t products = 0;       // those of trained matrices that each token is multiplied by
   int64_t trained = 0;        // those that are not frozen
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
   std::vector<InnerStepRules> steps;    // of the built model, by pipeline rank

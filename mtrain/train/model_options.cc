@@ -51,7 +51,8 @@ std::optional<AdapterPlan> adapter_plan(const Settings& s) {
 }
 
 std::function<double(const Parameter&)> lr_factor(const Settings& s) {
-  if (!s.peft.frozen() || s.peft.lr_ratio == 1) return {};
+  const bool low_rank = s.peft.type == "lora" || s.peft.type == "dora";
+  if (!low_rank || s.peft.lr_ratio == 1) return {};
   return [ratio = s.peft.lr_ratio](const Parameter& p) {
     return p.global.rank() == 1 || p.name.ends_with(".lora_b") ? ratio : 1.0;
   };

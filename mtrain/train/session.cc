@@ -120,6 +120,22 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
 
 namespace {
 
+/// The folder's names of labels and the recipe's, dataset.labels, must agree: which of them a score
+/// belongs to is in config.json alone once it is trained.
+void require_labels(const Node& recipe, const std::vector<std::string>& theirs,
+                    const std::string& file) {
+  const Node* labels = recipe.find("dataset.labels");
+  std::vector<std::string> ours;
+  if (labels && labels->is_list())
+    for (const Node& one : labels->items()) ours.push_back(one.as_text());
+  if (ours.empty() || theirs.empty() || ours == theirs) return;
+  throw Error(ErrorClass::config,
+              cat("dataset.labels is [", printable(join(ours, ", ")), "], and id2label of ",
+                  printable(file), " is [", printable(join(theirs, ", ")), "]"),
+              "give the names in the folder's order; for other labels, change id2label and "
+              "label2id in config.json first");
+}
+
 std::string new_score_note(const fs::path& from) {
   return cat(kScoreWeight, " starts from random values: ", printable(from.string()),
              " has a head over the vocabulary, in whose place it is");
@@ -157,6 +173,8 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     if (recipe.settings.model.resizes_vocabulary()) how.folder_vocab = recipe.folder_vocab;
     how.new_score = settings.scores() && !hf_has_scores(config, file, family);
     if (how.new_score) log_info(new_score_note(from));
+    if (settings.scores() && !how.new_score)
+      require_labels(recipe.config.root(), hf_label_names(config, file), file);
     if (planned) require_hf_fit(source, family, settings, planned->parameters, how);
     return import_hf_weights(source, family, settings, parameters, how);
   }

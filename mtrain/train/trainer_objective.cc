@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
@@ -45,6 +46,14 @@ void Trainer::build_objective() {
                 "sft, bert, t5 or mock");
   if (std::optional<AnswerObjective> made = make_answer_objective(session_, &mesh_.parallel()))
     answers_.emplace(std::move(*made));
+  const Node* labels = recipe_.config.root().find("model.labels");
+  const Tokenizer* tokenizer = session_.tokenizer.get();
+  if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0 && first() && tokenizer &&
+      tokenizer->pad() && tokenizer->pad() == tokenizer->eod())
+    log_warn(
+        "the tokenizer pads with its end of text: transformers takes a sequence's scores before "
+        "such tokens, and training takes them at its end; give tokenizer_config.json another "
+        "pad_token");
 }
 
 int64_t Trainer::begin_answers(std::span<const MicroBatch> batches,

@@ -34,15 +34,16 @@ void Trainer::fill_info() {
 }
 
 /// Without the products that no step computes: the gradients of frozen weights, a third of the
-/// weights' products. Those of adapters, which the model does not count, are added; all experts'
-/// adapters count, also those that a token does not reach.
+/// weights' products. Those of trained matrices, and the products of adapters, which the model does
+/// not count, are added. Of experts, all adapters count, also those that a token does not reach,
+/// and no trained weights.
 double Trainer::computed_flops_per_token() const {
   const Settings& s = recipe_.settings;
   const double whole = session_.model->flops_per_token(s.model.seq_length);
   if (!s.peft.frozen()) return whole;
   const double of_weights = session_.model->flops_per_token(1);  // next to no attention
-  return whole - of_weights / 3 + 2 * static_cast<double>(planned_.trained) +
-         4 * static_cast<double>(planned_.adapters);
+  return whole - of_weights / 3 + 2 * static_cast<double>(planned_.products) +
+         6 * static_cast<double>(planned_.adapters);
 }
 
 void Trainer::begin_profile() {

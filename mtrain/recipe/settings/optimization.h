@@ -77,7 +77,7 @@ struct PeftSection {
   /// Weights of the model are frozen.
   bool frozen() const { return type != "none"; }
   /// Adapters start from the singular vectors of their weights.
-  bool starts_principal() const { return frozen() && init == "pissa"; }
+  bool starts_principal() const { return frozen() && init == "pissa" && init_from.empty(); }
   /// Of an adapter's output.
   double scale() const;
   bool share_expert_adapters = true;

@@ -264,6 +264,21 @@ TEST_CASE("a run of scores continues to the bit, and is evaluated") {
   CHECK(eval.at("max_reward").get<double>() > eval.at("min_reward").get<double>());
 }
 
+TEST_CASE("a folder's task and the order of its labels are those of the recipe") {
+  const Scratch scratch("mtrain-scores-task");
+  write_case(scratch, "qwen3");
+  json config = json::parse(slurp(scratch / "there/config.json"));
+  config["id2label"] = {{"0", "bad"}, {"1", "fair"}, {"2", "good"}};
+  config["label2id"] = {{"bad", 0}, {"fair", 1}, {"good", 2}};
+  scratch.write("there/config.json", config.dump());
+  refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[good,fair,bad]", 10,
+          "dataset.labels is [good, fair, bad]", "is [bad, fair, good]");
+  done(scratch, "c.yaml -q run.dir=b train.steps=1 dataset.labels=[bad,fair,good]");
+  config["problem_type"] = "multi_label_classification";
+  scratch.write("there/config.json", config.dump());
+  refuses(scratch, "check c.yaml", 10, "problem_type is \"multi_label_classification\"");
+}
+
 TEST_CASE("mixtures of experts and classes of names; what cannot be is refused by name") {
   const Scratch scratch("mtrain-scores-refused");
   write_case(scratch, "qwen3");
