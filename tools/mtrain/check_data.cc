@@ -59,7 +59,7 @@ class DataChecker {
       if (const std::string resized = resize_words(recipe_, rows, ids); !resized.empty())
         out_.text += cat("  ", resized, '\n');
       log_rows_without_id(recipe_, *tokenizer_);
-      warn_of_other_tokenizer(recipe_, *tokenizer_);
+      warn_of_other_tokenizer(recipe_, *tokenizer_, plugins_);
     });
     if (tokenizer_) attempt("dataset", [&] { open_dataset(); });
     return out_;

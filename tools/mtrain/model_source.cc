@@ -28,9 +28,7 @@ bool there(const fs::path& path) {
 }
 
 std::string tokenizer_of(const fs::path& folder) {
-  if (there(folder / "tokenizer.json")) return "hf";
-  if (there(folder / "tokenizer.model")) return "sentencepiece";
-  if (there(folder / "vocab.json")) return "gpt2_bpe";
+  if (std::string type = tokenizer_type_in(folder); !type.empty()) return type;
   throw Error(
       ErrorClass::config,
       cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
@@ -206,7 +204,10 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
                                 Session::Options{.initialise = source.hugging_face || frozen,
                                                  .new_adapters = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
-  warn_of_other_tokenizer(source, *session->tokenizer);
+  if (source.hugging_face)
+    warn_of_other_tokenizer(source.run.recipe, *session->tokenizer, plugins);
+  else
+    warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
     if (frozen) require_base(source.run.recipe, source.run.base, describe(source));
