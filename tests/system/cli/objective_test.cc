@@ -272,9 +272,15 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
   refuses("check r.yaml objective=dop", 10, "dpo");
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
-  refuses("r.yaml -q run.dir=b objective.loss=exo_pair", 10, "label_smoothing > 0");
-  refuses("r.yaml -q run.dir=b objective.loss=hinge objective.label_smoothing=0.1", 10,
-          "has no effect");
+  for (const char* command : {"check r.yaml", "r.yaml -q run.dir=b"}) {
+    refuses(cat(command, " objective.loss=exo_pair"), 10, "label_smoothing > 0");
+    for (const char* loss : {"hinge", "ipo"})
+      refuses(cat(command, " objective.label_smoothing=0.1 objective.loss=", loss), 10,
+              "objective.label_smoothing has no effect", "choose the loss sigmoid");
+  }
+  for (const char* command : {"check --data r.yaml", "r.yaml -q run.dir=b"})
+    refuses(cat(command, " dataset.path=l.jsonl"), 11, "l.jsonl:1: has one answer",
+            "objective=kto");
   refuses("check r.yaml ++dpo_beta=0.2", 10, "objective.beta");
   // Pairs serve an objective over labels: the chosen answer is good, the rejected one bad.
   done(scratch, "r.yaml -q run.dir=k objective=kto");
