@@ -135,6 +135,12 @@ void PreferenceFile::log_unused() const {
 
 namespace {
 
+std::string alike_words(const PreferenceFile& file) {
+  return cat(file.alike, " of ", counted(file.size(), "pair"), file.alike == 1 ? " has" : " have",
+             " the same answer twice and ", file.alike == 1 ? "teaches" : "teach",
+             " no preference");
+}
+
 /// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
 class PreferenceLoader {
  public:
@@ -156,12 +162,29 @@ class PreferenceLoader {
     take_block();
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
-    if (names_)
-      file_.unused = names_->finish(cat(printable(file_.path.string()), " (", file_.format, ")"));
+    if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
  private:
+  /// Warnings of settings without effect, and of records that teach nothing or too little.
+  void note_unused(const std::string& what) {
+    file_.unused = names_->finish(what);
+    if (std::string warning = empty_.warning(what, file_.records); !warning.empty())
+      file_.unused.push_back(std::move(warning));
+    if (file_.alike > 0 && file_.alike < file_.size())
+      file_.unused.push_back(cat(what, ": ", alike_words(file_),
+                                 "\n  help: remove these records (first: ", first_alike_, ")"));
+    const auto good = std::count(file_.good.begin(), file_.good.end(), true);
+    if (!file_.good.empty() && (good == 0 || good == file_.size()))
+      file_.unused.push_back(cat(what, ": all ", counted(file_.size(), "answer"), " are labeled ",
+                                 good == 0 ? "bad" : "good",
+                                 ", so no good answer is compared with a bad one\n  help: add "
+                                 "answers with the label ",
+                                 good == 0 ? "true" : "false",
+                                 good == 0 ? "" : ", or train on the good ones: dataset=sft"));
+  }
+
   void take_record(const Json& record, const std::string& place) {
     if (file_.format.empty()) {
       const bool label = find_field(record, "label", options_.columns) != nullptr;
@@ -179,6 +202,8 @@ class PreferenceLoader {
     names_->note(record);
     try {
       block_.push_back(read_preference(record, file_.format, options_, place));
+      const Preference& read = block_.back();
+      empty_.note(read.rejected && has_empty_answer(*read.rejected) ? *read.rejected : read.chosen);
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
       ++refused_;
@@ -224,6 +249,7 @@ class PreferenceLoader {
       ++file_.too_long;
       return;
     }
+    if (file_.pairs && answers[0].ids == answers[1].ids && file_.alike++ == 0) first_alike_ = place;
     for (const auto& answer : answers) store_.add(answer);
     file_.places.push_back(place);
     if (!file_.pairs) file_.good.push_back(good);
@@ -236,6 +262,8 @@ class PreferenceLoader {
   FormatOptions options_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
+  EmptyAnswers empty_;
+  std::string first_alike_;
   std::optional<MappedNames> names_;
   std::vector<Preference> block_;
   ExampleStore store_;
@@ -251,6 +279,11 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   MT_USER_CHECK(out.size() > 0, ErrorClass::data,
                 cat("no records are left: ", out.summary(seq_length)),
                 "inspect the records with mtrain data show");
+  MT_USER_CHECK(
+      out.alike < out.size(), ErrorClass::data,
+      cat(printable(path.string()), ": ", alike_words(out)),
+      "is dataset.columns right? chosen and rejected are to be different answers; inspect "
+      "the records with mtrain data show");
   out.digest = record_digest(path);
   return out;
 }

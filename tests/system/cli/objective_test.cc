@@ -288,6 +288,50 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   CHECK(column(scratch / "k", "loss").back() < 0.48);
 }
 
+TEST_CASE("preference data that teaches nothing is named, by check --data and by the run") {
+  const Scratch scratch("mtrain-objectives-useless");
+  write_case(scratch);
+  const auto line = [](const json& record) { return record.dump() + "\n"; };
+  const std::string pair = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
+                    twice = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "b"}}),
+                    empty = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", ""}}),
+                    good = line({{"prompt", "a"}, {"completion", "b"}, {"label", true}}),
+                    bad = line({{"prompt", "a"}, {"completion", "b"}, {"label", false}});
+  scratch.write("some.jsonl", pair + twice + empty + twice);
+  scratch.write("all.jsonl", twice + twice);
+  scratch.write("good.jsonl", good + good);
+  scratch.write("bad.jsonl", bad + bad);
+  scratch.write("both.jsonl", bad + good);
+  scratch.write("pairs.jsonl", pair + pair);
+  scratch.write("chats.jsonl",
+                R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]})"
+                "\n"
+                R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})"
+                "\n");
+  const auto says = [&](const std::string& data, int status, const std::string& part) {
+    for (const std::string command : {"check --data r.yaml ", "r.yaml run.dir=a train.steps=1 "}) {
+      fs::remove_all(scratch / "a");
+      const Outcome outcome = cli_in(scratch.path(), command + "dataset.path=" + data);
+      const std::string details = command + data + "\n" + outcome.err;
+      CHECK_MESSAGE(outcome.status == status, details);
+      CHECK_MESSAGE(has(outcome.err, part), details);
+      CHECK_MESSAGE(outcome.err.find(part) == outcome.err.rfind(part), details);
+    }
+  };
+  says("some.jsonl", 0, "2 of 4 pairs have the same answer twice and teach no preference");
+  says("some.jsonl", 0, "1 of 4 records has an empty answer (first: some.jsonl:3)");
+  says("all.jsonl", 11, "2 of 2 pairs have the same answer twice");
+  says("good.jsonl objective=kto", 0, "all 2 answers are labeled good");
+  says("bad.jsonl objective=kto", 0, "all 2 answers are labeled bad");
+  for (const std::string data :
+       {"both.jsonl objective=kto", "pairs.jsonl", "pairs.jsonl objective=kto"})
+    CHECK_FALSE(has(done(scratch, "check --data r.yaml dataset.path=" + data).err, "warning"));
+  for (const char* columns : {"'{chosen: rejected}'", "'{chosen: x, rejected: x}'"})
+    says(cat("pairs.jsonl dataset.columns=", columns), 10, "is both chosen and rejected");
+  says("chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml", 0,
+       "1 of 2 records has an empty answer (first: chats.jsonl:1)");
+}
+
 TEST_CASE("mixtures of experts learn an objective with their routers' losses, and fp16 works") {
   const Scratch scratch("mtrain-objectives-moe");
   scratch.write("m.yaml",
