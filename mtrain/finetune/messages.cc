@@ -237,6 +237,22 @@ Example Conversation::finish() && {
   return out;
 }
 
+std::string field_names(const Json& record) {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : record.items())
+    if (names.size() < kMost) names.push_back(key);
+  return names.empty() ? "none" : printable(join(names, ", "), 300);
+}
+
+std::string missing_field(const Json& record, const char* name, const Columns& columns) {
+  const auto mapped = columns.find(name);
+  const std::string theirs = mapped == columns.end() ? name : mapped->second;
+  return record.contains(theirs) ? cat("the field '", printable(theirs, 60), "' is null")
+                                 : cat("has no field '", printable(theirs, 60),
+                                       "'; its fields are ", field_names(record));
+}
+
 bool has_empty_answer(const Example& example) {
   const auto blank = [](const std::string& text) {
     return text.find_first_not_of(" \t\r\n") == std::string::npos;

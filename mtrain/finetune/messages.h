@@ -40,6 +40,11 @@ class Conversation {
 /// null.
 const Json* find_field(const Json& record, const char* name, const Columns& columns);
 
+/// "has no field 'a'; its fields are b, c", or that the field is null.
+std::string missing_field(const Json& record, const char* name, const Columns& columns);
+/// The names of a record's fields, for messages.
+std::string field_names(const Json& record);
+
 /// Whether a text that is to be trained on, or a message of the assistant without calls, is empty.
 bool has_empty_answer(const Example& example);
 

@@ -18,7 +18,7 @@ constexpr size_t kBlock = 1024;
 const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
   if (const Json* found = find_field(record, name, options.columns)) return *found;
   throw RecordFault{
-      cat("has no field '", name, "'"),
+      missing_field(record, name, options.columns),
       "wanted chosen and rejected, or a label; dataset.columns maps them if they have other names"};
 }
 
@@ -79,7 +79,11 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
 
 Preference read_label(const Json& record, const FormatOptions& options) {
   const Json& label = needed(record, "label", options);
-  if (!label.is_boolean()) throw RecordFault{"has a label that is neither true nor false", ""};
+  if (!label.is_boolean())
+    throw RecordFault{cat("has the label ",
+                          printable(label.dump(-1, ' ', false, Json::error_handler_t::replace), 40),
+                          ", which is neither true nor false"),
+                      "a label is true for a good answer and false for a bad one, without quotes"};
   Preference out;
   out.good = label.get<bool>();
   const Json *completion = find_field(record, "completion", options.columns),
@@ -164,6 +168,12 @@ class PreferenceLoader {
     file_.records += bad_.skipped() - refused_;
     if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
+    MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
+                  cat("no records are left: ", file_.summary(seq_length_)),
+                  file_.too_long == 0
+                      ? std::string("inspect the records with mtrain data show")
+                      : cat("raise model.seq_length: the shortest of these records needs ",
+                            shortest_, " tokens, and all of them ", longest_));
   }
 
  private:
@@ -192,7 +202,8 @@ class PreferenceLoader {
       MT_USER_CHECK(
           settings_.format != "auto" || label != pair, ErrorClass::data,
           cat(place, ": has ",
-              label ? "both a label and chosen" : "neither a label nor chosen and rejected"),
+              label ? "both a label and chosen" : "neither a label nor chosen and rejected",
+              "; its fields are ", field_names(record)),
           "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
           "names");
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
@@ -247,6 +258,7 @@ class PreferenceLoader {
                     cat(place, ": has ", places, " tokens; a sample takes ", seq_length_),
                     "raise model.seq_length, or set dataset.too_long=drop");
       ++file_.too_long;
+      shortest_ = std::min(shortest_, places), longest_ = std::max(longest_, places);
       return;
     }
     if (file_.pairs && answers[0].ids == answers[1].ids && file_.alike++ == 0) first_alike_ = place;
@@ -264,6 +276,7 @@ class PreferenceLoader {
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
   std::string first_alike_;
+  int64_t shortest_ = INT64_MAX, longest_ = 0;  // tokens of the records that are too long
   std::optional<MappedNames> names_;
   std::vector<Preference> block_;
   ExampleStore store_;
@@ -276,9 +289,6 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   PreferenceFile out;
   out.path = path;
   PreferenceLoader(out, settings, encoder, seq_length).run();
-  MT_USER_CHECK(out.size() > 0, ErrorClass::data,
-                cat("no records are left: ", out.summary(seq_length)),
-                "inspect the records with mtrain data show");
   MT_USER_CHECK(
       out.alike < out.size(), ErrorClass::data,
       cat(printable(path.string()), ": ", alike_words(out)),

@@ -332,6 +332,38 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
        "1 of 2 records has an empty answer (first: chats.jsonl:1)");
 }
 
+TEST_CASE("errors of preference records say what was found and what is accepted") {
+  const Scratch scratch("mtrain-objectives-faults");
+  write_case(scratch);
+  const auto refuses = [&](const std::string& record, const std::string& part,
+                           const std::string& remedy, const std::string& more = "") {
+    scratch.write("x.jsonl", record + "\n");
+    const Outcome outcome =
+        cli_in(scratch.path(), "check --data r.yaml dataset.path=x.jsonl " + more);
+    CHECK_MESSAGE(outcome.status == 11, outcome.err);
+    CHECK_MESSAGE(has(outcome.err, part), outcome.err);
+    CHECK_MESSAGE(has(outcome.err, remedy), outcome.err);
+  };
+  refuses(R"({"prompt": "a", "chosen": "b", "rejected": null})",
+          "x.jsonl:1: the field 'rejected' is null", "dataset.columns");
+  refuses(R"({"prompt": "a", "chosen": "b", "worse": "c"})",
+          "x.jsonl:1: has no field 'rejected'; its fields are prompt, chosen, worse",
+          "dataset.columns");
+  refuses(R"({"question": "a", "answer_a": "b"})",
+          "neither a label nor chosen and rejected; its fields are question, answer_a",
+          "dataset.columns");
+  for (const char* label : {"1", "\"good\""})
+    refuses(cat(R"({"prompt": "a", "completion": "b", "label": )", label, "}"),
+            cat("has the label ", label), "true for a good answer and false for a bad one",
+            "objective=kto");
+  const std::string words(60, 'b');
+  refuses(json{{"prompt", "a"}, {"chosen", words}, {"rejected", words + "c"}}.dump(),
+          "1 left out for having more than 48 tokens",
+          "raise model.seq_length: the shortest of these records needs 123 tokens");
+  refuses(R"({"prompt": "a", "completion": null})", "the field 'completion' is null",
+          "dataset.columns", "dataset.type=sft objective=tokens dataset.format=prompt_completion");
+}
+
 TEST_CASE("mixtures of experts learn an objective with their routers' losses, and fp16 works") {
   const Scratch scratch("mtrain-objectives-moe");
   scratch.write("m.yaml",
