@@ -1,6 +1,10 @@
 #include "mtrain/data/dataset.h"
 
+#include "mtrain/data/answer_data.h"
+
 namespace mtrain {
+
+AnswerData::~AnswerData() = default;
 
 const char* name(Split split) {
   switch (split) {

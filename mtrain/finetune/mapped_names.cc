@@ -1,6 +1,7 @@
 #include "mtrain/finetune/mapped_names.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
@@ -47,6 +48,28 @@ bool makes_format(const std::string& name) {
   return contains(all, name);
 }
 
+/// Refuses one field of the file in two roles, whose records would teach a model its own input.
+void refuse_shared_fields(const Columns& columns, const std::string& format) {
+  static const std::map<std::string, std::vector<std::string>> roles = {
+      {"alpaca", {"instruction", "input", "output"}},
+      {"prompt_completion", {"prompt", "completion"}},
+      {"pairs", {"prompt", "chosen", "rejected"}},
+      {"labels", {"prompt", "completion", "label"}}};
+  const auto found = roles.find(format);
+  if (found == roles.end()) return;
+  std::map<std::string, std::string> role_of;  // by the field's name in the file
+  for (const std::string& ours : found->second) {
+    const auto mapped = columns.find(ours);
+    const std::string& theirs = mapped == columns.end() ? ours : mapped->second;
+    if (theirs == kNoField) continue;
+    const auto [first, added] = role_of.emplace(theirs, ours);
+    MT_USER_CHECK(added, ErrorClass::config,
+                  cat("dataset.columns: the field '", printable(theirs, 60), "' is both ",
+                      first->second, " and ", ours),
+                  cat("map ", first->second, " and ", ours, " to different fields"));
+  }
+}
+
 std::string entry_of(const std::string& key, const std::string& value) {
   return cat("{", printable(key, 60), ": ", printable(value, 60), "}");
 }
@@ -55,6 +78,7 @@ std::string entry_of(const std::string& key, const std::string& value) {
 
 MappedNames::MappedNames(const FormatOptions& options, const std::string& format)
     : format_(format) {
+  refuse_shared_fields(options.columns, format);
   const Reads& reads = reads_of(format);
   has_messages_ = contains(reads.message, "*");
   for (const auto& [ours, theirs] : options.columns) {

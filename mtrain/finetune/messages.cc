@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain::finetune {
@@ -234,6 +235,51 @@ Example Conversation::finish() && {
   out.trains = std::move(trains_);
   out.excluded = std::move(excluded_);
   return out;
+}
+
+std::string field_names(const Json& record) {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : record.items())
+    if (names.size() < kMost) names.push_back(key);
+  return names.empty() ? "none" : printable(join(names, ", "), 300);
+}
+
+std::string missing_field(const Json& record, const char* name, const Columns& columns) {
+  const auto mapped = columns.find(name);
+  const std::string theirs = mapped == columns.end() ? name : mapped->second;
+  return record.contains(theirs) ? cat("the field '", printable(theirs, 60), "' is null")
+                                 : cat("has no field '", printable(theirs, 60),
+                                       "'; its fields are ", field_names(record));
+}
+
+bool has_empty_answer(const Example& example) {
+  const auto blank = [](const std::string& text) {
+    return text.find_first_not_of(" \t\r\n") == std::string::npos;
+  };
+  if (example.kind == Example::Kind::prompted)
+    return !example.texts.empty() && example.texts.back().trained &&
+           blank(example.texts.back().text);
+  // Most conversations have no such text and need not be parsed again.
+  if (example.kind != Example::Kind::chat ||
+      example.messages.find(R"("content":"")") == std::string::npos)
+    return false;
+  const Json messages = Json::parse(example.messages);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    if (message.value("role", "") == "assistant" && example.trains[i] && !example.excluded[i] &&
+        message.contains("content") && message["content"] == "" && !message.contains("tool_calls"))
+      return true;
+  }
+  return false;
+}
+
+std::string EmptyAnswers::warning(const std::string& file, int64_t records) const {
+  if (count == 0) return {};
+  return cat(file, ": ", count, " of ", counted(records, "record"),
+             count == 1 ? " has an empty answer" : " have an empty answer", " (first: ", first,
+             "), which teaches at most to end at once\n  help: remove these records, or correct "
+             "dataset.columns if the answers are in another field");
 }
 
 }  // namespace mtrain::finetune

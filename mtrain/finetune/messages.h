@@ -1,6 +1,7 @@
 // Converts conversations of any format to OpenAI's list of messages. Used by record_format.cc and
 // preference.cc only.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,5 +39,24 @@ class Conversation {
 /// The field that a format calls `name`, mapped by the recipe's columns; null when it is absent or
 /// null.
 const Json* find_field(const Json& record, const char* name, const Columns& columns);
+
+/// "has no field 'a'; its fields are b, c", or that the field is null.
+std::string missing_field(const Json& record, const char* name, const Columns& columns);
+/// The names of a record's fields, for messages.
+std::string field_names(const Json& record);
+
+/// Whether a text that is to be trained on, or a message of the assistant without calls, is empty.
+bool has_empty_answer(const Example& example);
+
+/// Counts such records and remembers the first. Value.
+struct EmptyAnswers {
+  int64_t count = 0;
+  std::string first;
+  void note(const Example& example) {
+    if (has_empty_answer(example) && count++ == 0) first = example.place;
+  }
+  /// A warning of a file with so many records; empty: there are none.
+  std::string warning(const std::string& file, int64_t records) const;
+};
 
 }  // namespace mtrain::finetune

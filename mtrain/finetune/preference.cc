@@ -19,7 +19,7 @@ constexpr size_t kBlock = 1024;
 const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
   if (const Json* found = find_field(record, name, options.columns)) return *found;
   throw RecordFault{
-      cat("has no field '", name, "'"),
+      missing_field(record, name, options.columns),
       "wanted chosen and rejected, or a label; dataset.columns maps them if they have other names"};
 }
 
@@ -91,7 +91,11 @@ float margin_of(const Json& record, const FormatOptions& options) {
 
 Preference read_label(const Json& record, const FormatOptions& options) {
   const Json& label = needed(record, "label", options);
-  if (!label.is_boolean()) throw RecordFault{"has a label that is neither true nor false", ""};
+  if (!label.is_boolean())
+    throw RecordFault{cat("has the label ",
+                          printable(label.dump(-1, ' ', false, Json::error_handler_t::replace), 40),
+                          ", which is neither true nor false"),
+                      "a label is true for a good answer and false for a bad one, without quotes"};
   Preference out;
   out.good = label.get<bool>();
   const Json *completion = find_field(record, "completion", options.columns),
@@ -147,6 +151,12 @@ void PreferenceFile::log_unused() const {
 
 namespace {
 
+std::string alike_words(const PreferenceFile& file) {
+  return cat(file.alike, " of ", counted(file.size(), "pair"), file.alike == 1 ? " has" : " have",
+             " the same answer twice and ", file.alike == 1 ? "teaches" : "teach",
+             " no preference");
+}
+
 /// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
 class PreferenceLoader {
  public:
@@ -169,12 +179,35 @@ class PreferenceLoader {
     take_block();
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
-    if (names_)
-      file_.unused = names_->finish(cat(printable(file_.path.string()), " (", file_.format, ")"));
+    if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
+    MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
+                  cat("no records are left: ", file_.summary(seq_length_)),
+                  file_.too_long == 0
+                      ? std::string("inspect the records with mtrain data show")
+                      : cat("raise model.seq_length: the shortest of these records needs ",
+                            shortest_, " tokens, and all of them ", longest_));
   }
 
  private:
+  /// Warnings of settings without effect, and of records that teach nothing or too little.
+  void note_unused(const std::string& what) {
+    file_.unused = names_->finish(what);
+    if (std::string warning = empty_.warning(what, file_.records); !warning.empty())
+      file_.unused.push_back(std::move(warning));
+    if (file_.alike > 0 && file_.alike < file_.size())
+      file_.unused.push_back(cat(what, ": ", alike_words(file_),
+                                 "\n  help: remove these records (first: ", first_alike_, ")"));
+    const auto good = std::count(file_.good.begin(), file_.good.end(), true);
+    if (!file_.good.empty() && (good == 0 || good == file_.size()))
+      file_.unused.push_back(cat(what, ": all ", counted(file_.size(), "answer"), " are labeled ",
+                                 good == 0 ? "bad" : "good",
+                                 ", so no good answer is compared with a bad one\n  help: add "
+                                 "answers with the label ",
+                                 good == 0 ? "true" : "false",
+                                 good == 0 ? "" : ", or train on the good ones: dataset=sft"));
+  }
+
   void take_record(const Json& record, const std::string& place) {
     if (file_.format.empty()) {
       const bool label = find_field(record, "label", options_.columns) != nullptr;
@@ -182,7 +215,8 @@ class PreferenceLoader {
       MT_USER_CHECK(
           settings_.format != "auto" || label != pair, ErrorClass::data,
           cat(place, ": has ",
-              label ? "both a label and chosen" : "neither a label nor chosen and rejected"),
+              label ? "both a label and chosen" : "neither a label nor chosen and rejected",
+              "; its fields are ", field_names(record)),
           "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
           "names");
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
@@ -194,6 +228,8 @@ class PreferenceLoader {
       Preference preference = read_preference(record, file_.format, options_, place);
       if (scored_ && file_.pairs) preference.margin = margin_of(record, options_);
       block_.push_back(std::move(preference));
+      const Preference& read = block_.back();
+      empty_.note(read.rejected && has_empty_answer(*read.rejected) ? *read.rejected : read.chosen);
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
       ++refused_;
@@ -238,8 +274,10 @@ class PreferenceLoader {
                     cat(place, ": has ", places, " tokens; a sample takes ", seq_length_),
                     "raise model.seq_length, or set dataset.too_long=drop");
       ++file_.too_long;
+      shortest_ = std::min(shortest_, places), longest_ = std::max(longest_, places);
       return;
     }
+    if (file_.pairs && answers[0].ids == answers[1].ids && file_.alike++ == 0) first_alike_ = place;
     for (auto& answer : answers)
       store_.add(scored_ ? scored_example(std::move(answer), 0) : std::move(answer));
     file_.places.push_back(place);
@@ -255,6 +293,9 @@ class PreferenceLoader {
   FormatOptions options_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
+  EmptyAnswers empty_;
+  std::string first_alike_;
+  int64_t shortest_ = INT64_MAX, longest_ = 0;  // tokens of the records that are too long
   std::optional<MappedNames> names_;
   std::vector<Preference> block_;
   ExampleStore store_;
@@ -268,9 +309,11 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   PreferenceFile out;
   out.path = path;
   PreferenceLoader(out, settings, encoder, seq_length, scored).run();
-  MT_USER_CHECK(out.size() > 0, ErrorClass::data,
-                cat("no records are left: ", out.summary(seq_length)),
-                "inspect the records with mtrain data show");
+  MT_USER_CHECK(
+      out.alike < out.size(), ErrorClass::data,
+      cat(printable(path.string()), ": ", alike_words(out)),
+      "is dataset.columns right? chosen and rejected are to be different answers; inspect "
+      "the records with mtrain data show");
   out.digest = record_digest(path);
   return out;
 }

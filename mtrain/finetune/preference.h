@@ -43,12 +43,13 @@ struct MT_API PreferenceFile {
   fs::path path;
   std::string format, digest;
   int64_t records = 0, bad = 0, too_long = 0, untrained = 0;
+  int64_t alike = 0;  // pairs that are left and have the same answer twice
   bool pairs = true;
   std::shared_ptr<const ExampleStore> answers;  // pairs: 2i chosen, 2i + 1 rejected; labels: i
   std::vector<bool> good;                       // labels: of each
   std::vector<float> margins;                   // pairs for a model of scores: of each
   std::vector<std::string> places;              // of each record that is left
-  std::vector<std::string> unused;  // warnings: settings that have no effect on these records
+  std::vector<std::string> unused;  // warnings: settings without effect, records without use
   int64_t size() const { return static_cast<int64_t>(places.size()); }
   std::string summary(int64_t seq_length) const;
   void log_unused() const;

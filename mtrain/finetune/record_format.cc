@@ -141,12 +141,9 @@ const Json* RecordReader::find(const Json& record, const char* name) const {
 
 const Json& RecordReader::field(const Json& record, const char* name) const {
   if (const Json* found = find(record, name)) return *found;
-  auto mapped = options_.columns.find(name);
-  throw RecordFault{
-      cat("has no field '", printable(mapped == options_.columns.end() ? name : mapped->second, 60),
-          "'"),
-      cat("the format ", finetune::name(format_),
-          " needs it; dataset.columns maps it if it has another name")};
+  throw RecordFault{missing_field(record, name, options_.columns),
+                    cat("the format ", finetune::name(format_),
+                        " needs it; dataset.columns maps it if it has another name")};
 }
 
 std::string RecordReader::text_of(const Json& record, const char* name) const {

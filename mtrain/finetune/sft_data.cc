@@ -9,6 +9,7 @@
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
 #include "mtrain/finetune/mapped_names.h"
+#include "mtrain/finetune/messages.h"
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
@@ -104,6 +105,8 @@ class FileLoader {
     const RecordSettings& r = settings_.records;
     const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
     file_.unused = names_->finish(what);
+    if (std::string warning = empty_.warning(what, file_.counts.records); !warning.empty())
+      file_.unused.push_back(std::move(warning));
     if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(
@@ -145,6 +148,7 @@ class FileLoader {
       names_->note(records_[i]);
       try {
         examples.push_back(reader_->read(records_[i], places_[i]));
+        empty_.note(examples.back());
         if (examples.back().kind == Example::Kind::chat) ++file_.counts.chats;
       } catch (const RecordFault& fault) {
         bad_.reject(places_[i], fault.what, fault.hint);
@@ -209,6 +213,7 @@ class FileLoader {
   bool keep_places_;
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
+  EmptyAnswers empty_;
   std::optional<RecordReader> reader_;
   std::optional<MappedNames> names_;
   std::vector<Json> records_;

@@ -63,7 +63,7 @@ struct MT_API SftFile {
   std::string limited_by = "model.seq_length";  // the settings that determine `longest`
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
-  std::vector<std::string> unused;  // warnings: settings that have no effect on these records
+  std::vector<std::string> unused;  // warnings: settings without effect, records without use
   /// How the model sees them: "alpaca records are trained in Stanford Alpaca's prompt"
   std::string form;
   /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 truncated

@@ -141,7 +141,7 @@ void Trainer::build() {
   if (first())
     log_resize(recipe_, session_.vocab_size, session_.valid_vocab),
         log_rows_without_id(recipe_, *session_.tokenizer),
-        warn_of_other_tokenizer(recipe_, *session_.tokenizer);
+        warn_of_other_tokenizer(recipe_, *session_.tokenizer, plugins);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.log_summary = first();
   dataset_ = with_path_origins(recipe_.inputs, [&] {

@@ -6,19 +6,39 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/data/answer_data.h"
+#include "mtrain/train/answer_records.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
 
 namespace mtrain {
 
+std::unique_ptr<Objective> make_objective(const Recipe& recipe, PluginHost& plugins) {
+  const ObjectiveSection& section = recipe.settings.objective;
+  if (!section.over_answers()) return nullptr;
+  ObjectiveContext context;
+  return plugins.make<Objective>(section.type, recipe.component("objective"), context);
+}
+
+void require_records(const Recipe& recipe, PluginHost& plugins, const Dataset& dataset) {
+  const auto* answers = dynamic_cast<const AnswerData*>(&dataset);
+  const auto objective = answers ? make_objective(recipe, plugins) : nullptr;
+  if (!objective || objective->records() != Objective::Records::pairs) return;
+  const std::string place = answers->first_single_answer();
+  MT_USER_CHECK(place.empty(), ErrorClass::data,
+                cat(place,
+                    ": has one answer, and the objective learns from pairs of answers "
+                    "(objective.type=",
+                    recipe.settings.objective.type, ")"),
+                "to learn from answers with a label: objective=kto; pairs have the fields prompt, "
+                "chosen and rejected");
+}
+
 std::optional<AnswerObjective> make_answer_objective(Session& session,
                                                      const ParallelContext* parallel) {
-  const Settings& s = session.recipe.settings;
-  if (!s.objective.over_answers()) return std::nullopt;
-  ObjectiveContext context;
-  auto objective = session.plugins.make<Objective>(s.objective.type,
-                                                   session.recipe.component("objective"), context);
-  const ReferenceSource source = reference_source(s, *objective);
+  auto objective = make_objective(session.recipe, session.plugins);
+  if (!objective) return std::nullopt;
+  const ReferenceSource source = reference_source(session.recipe.settings, *objective);
   const Node* labels = session.recipe.config.root().find("model.labels");
   return std::make_optional<AnswerObjective>(
       std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel,
@@ -44,6 +64,7 @@ void Trainer::build_objective() {
                     ", which mtrain does not implement"),
                 "models predict the next token or masked tokens: choose a dataset such as gpt, "
                 "sft, bert, t5 or mock");
+  if (answers) require_records(recipe_, session_.plugins, *dataset_);
   if (std::optional<AnswerObjective> made = make_answer_objective(session_, &mesh_.parallel()))
     answers_.emplace(std::move(*made));
   const Node* labels = recipe_.config.root().find("model.labels");

@@ -1,6 +1,9 @@
 #include "mtrain/train/vocabulary_fit.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
 
 #include "mtrain/base/checked.h"
 #include "mtrain/base/counted.h"
@@ -28,7 +31,89 @@ const char* what_to_do_with_ids(const ModelSection& model) {
          "with further tokens: model.init_vocab=resize, and model.vocab_size left out or at least ";
 }
 
+/// What an id stands for, twice: tokenizers may leave out the space before the first token.
+class TokenTexts {
+ public:
+  explicit TokenTexts(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+    for (SpecialToken& token : tokenizer.special_tokens())
+      special_[token.id] = std::move(token.text);
+  }
+  std::string of(int32_t id) const {
+    if (const auto found = special_.find(id); found != special_.end())
+      return found->second + found->second;
+    try {
+      return tokenizer_.decode_bytes(std::array{id, id});
+    } catch (const Error&) {
+      return {};  // an id without a token
+    }
+  }
+  /// For messages.
+  std::string quoted(int32_t id) const {
+    const auto found = special_.find(id);
+    const std::string text =
+        found != special_.end() ? found->second : tokenizer_.decode(std::array{id});
+    return cat('"', printable(text, 40), '"');
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::map<int32_t, std::string> special_;
+};
+
+/// How the ids that both have differ in their tokens; empty: not at all, so every row of a table
+/// keeps its meaning.
+std::string differing_tokens(const Tokenizer& theirs, const Tokenizer& ours) {
+  const TokenTexts there(theirs), here(ours);
+  const auto ids = static_cast<int32_t>(std::min(theirs.vocab_size(), ours.vocab_size()));
+  int32_t count = 0, first = 0;
+  for (int32_t id = 0; id < ids; ++id)
+    if (there.of(id) != here.of(id) && count++ == 0) first = id;
+  if (count == 0) return {};
+  return cat(count, " of ", counted(ids, "id"),
+             count == 1 ? " is another token" : " are other tokens", " there, the first is ", first,
+             ": ", there.quoted(first), " there, ", here.quoted(first), " here");
+}
+
+/// The tokenizer in a Hugging Face folder; null if it has none that can be read.
+std::unique_ptr<Tokenizer> tokenizer_in(const fs::path& folder, PluginHost& plugins) {
+  const std::string type = tokenizer_type_in(folder);
+  if (type.empty()) return nullptr;
+  Node section = Node::map();
+  section.set("path", Node::string(fs::absolute(folder).string()));
+  TokenizerContext context{};
+  try {
+    return plugins.make<Tokenizer>(type, section, context);
+  } catch (const Error&) {  // the recipe does not use it
+    return nullptr;
+  }
+}
+
+void warn_of_folder(const Recipe& recipe, const fs::path& folder, const Tokenizer& tokenizer,
+                    PluginHost& plugins) {
+  if (tokenizer.text_identity().empty()) return;  // for ids without text
+  std::error_code ignored;
+  if (!tokenizer.folder().empty() && fs::equivalent(tokenizer.folder(), folder, ignored)) return;
+  const std::unique_ptr<Tokenizer> theirs = tokenizer_in(folder, plugins);
+  if (!theirs || theirs->identity() == tokenizer.identity()) return;
+  const std::string differing = differing_tokens(*theirs, tokenizer);
+  if (differing.empty()) return;
+  const std::string from = printable(recipe.settings.model.init_from);
+  log_warn("model.init_from: the tokenizer in ", from, " is another one: ", differing, "\n  there ",
+           printable(theirs->identity()), ",\n  here  ", printable(tokenizer.identity()),
+           "\n  help: the rows of the embedding belong to its tokens; use them: ",
+           "tokenizer={type: ", theirs->name(), ", path: ", from, "}");
+}
+
 }  // namespace
+
+std::string tokenizer_type_in(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& [file, type] : {std::pair{"tokenizer.json", "hf"},
+                                   {"tokenizer.model", "sentencepiece"},
+                                   {"vocab.json", "gpt2_bpe"}})
+    if (fs::exists(folder / file, ignored)) return type;
+  return {};
+}
 
 int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer) {
   const ModelSection& model = settings.model;
@@ -91,11 +176,12 @@ void log_resize(const Recipe& recipe, int64_t rows, int64_t ids) {
   if (const std::string words = resize_words(recipe, rows, ids); !words.empty()) log_info(words);
 }
 
-void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {
+void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
+                             PluginHost& plugins) {
   const std::string& from = recipe.settings.model.init_from;
   if (from.empty()) return;
   const fs::path run = recipe.resolve(from);
-  if (!is_saved_run(run)) return;
+  if (!is_saved_run(run)) return warn_of_folder(recipe, run, tokenizer, plugins);
   const std::string theirs = identity_of(read_saved_config(run)).tokenizer,
                     ours = tokenizer.identity();
   if (theirs.empty() || theirs == ours) return;

@@ -5,6 +5,7 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/nn/parameter.h"
+#include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -21,9 +22,13 @@ MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer
 MT_API std::string resize_words(const Recipe& recipe, int64_t rows, int64_t ids);
 /// Logs these words, if there are any.
 void log_resize(const Recipe& recipe, int64_t rows, int64_t ids);
-/// Warns if model.init_from is a run with another tokenizer, since the rows of its table belong to
-/// other tokens.
-MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer);
+/// Warns if model.init_from is a run with another tokenizer, or a Hugging Face folder whose
+/// tokenizer has another token for an id, since the rows of its table belong to other tokens.
+MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
+                                    PluginHost& plugins);
+/// The type of the tokenizer in a Hugging Face folder by its files: "hf", "sentencepiece" or
+/// "gpt2_bpe"; empty: there is none.
+MT_API std::string tokenizer_type_in(const fs::path& folder);
 /// Throws Error(checkpoint) if an embedding matrix of a saved model has another number of rows than
 /// the parameter of its name. The message says whether the tokenizer is another one.
 MT_API void require_saved_rows(const CheckpointStore& store, int64_t step,

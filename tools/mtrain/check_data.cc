@@ -12,6 +12,7 @@
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/input_paths.h"
+#include "mtrain/train/answer_records.h"
 #include "mtrain/train/trainer.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -59,7 +60,7 @@ class DataChecker {
       if (const std::string resized = resize_words(recipe_, rows, ids); !resized.empty())
         out_.text += cat("  ", resized, '\n');
       log_rows_without_id(recipe_, *tokenizer_);
-      warn_of_other_tokenizer(recipe_, *tokenizer_);
+      warn_of_other_tokenizer(recipe_, *tokenizer_, plugins_);
     });
     if (tokenizer_) attempt("dataset", [&] { open_dataset(); });
     return out_;
@@ -84,6 +85,7 @@ class DataChecker {
     const Settings& s = recipe_.settings;
     DatasetContext context = dataset_context(recipe_, tokenizer_.get());
     auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
+    require_records(recipe_, plugins_, *dataset);
     if (counts_epochs(recipe_)) resolve_epochs(recipe_, plugins_);
     read_first(*dataset, Split::train,
                s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");

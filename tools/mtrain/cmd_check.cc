@@ -1,5 +1,5 @@
 // mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory,
-// and for adapters, whose weights only the model knows.
+// for adapters, whose weights only the model knows, and for objectives over answers.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -11,6 +11,7 @@
 #include "mtrain/launch/dtype_choice.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/pipeline_plan.h"
+#include "mtrain/train/answer_records.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/vocabulary_fit.h"
@@ -90,15 +91,17 @@ std::string length_words(const Recipe& recipe) {
              instead);
 }
 
-/// Reports what is wrong with adapters as far as no weights are needed; returns the exit status.
-int check_peft(Recipe& recipe, PluginHost& plugins) {
+/// Reports what is wrong with a section as far as no weights are needed; returns the exit status.
+/// `prefix`: of the settings that `check` names.
+template <class Check>
+int report_section(Recipe& recipe, const char* prefix, const Check& check) {
   try {
-    check_adapters(recipe, plugins);
+    check();
     return 0;
   } catch (const Error& error) {
     const std::string& message = error.message();
     const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.");
-    const std::string path = message.starts_with("peft.") ? message.substr(0, end) : "";
+    const std::string path = message.starts_with(prefix) ? message.substr(0, end) : "";
     const Node* setting = path.empty() ? nullptr : recipe.config.root().find(path);
     const bool named = setting && message.substr(path.size()).starts_with(": ");
     recipe.report
@@ -121,7 +124,10 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   warn_of_unused_sweep(recipe);
   DataCheck data;
   if (options.data && recipe.report.ok()) data = check_data(recipe, plugins);
-  if (data.status == 0 && recipe.report.ok()) data.status = check_peft(recipe, plugins);
+  if (data.status == 0 && recipe.report.ok())
+    data.status = report_section(recipe, "objective.", [&] { make_objective(recipe, plugins); });
+  if (data.status == 0 && recipe.report.ok())
+    data.status = report_section(recipe, "peft.", [&] { check_adapters(recipe, plugins); });
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
     cli.status = data.status != 0 ? data.status : recipe.report.exit_status();

@@ -13,6 +13,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/input_paths.h"
 #include "mtrain/record/data_changes.h"
+#include "mtrain/train/answer_records.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
 
@@ -77,6 +78,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   auto dataset = with_path_origins(saved.recipe.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
   });
+  require_records(saved.recipe, plugins, *dataset);
   Interpreter interpreter(*session.ctx, session.place(), session.parameters);
   std::optional<AnswerObjective> answers = make_answer_objective(session, nullptr);
   if (answers) answers->continue_with(saved.reference);

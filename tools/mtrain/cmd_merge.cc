@@ -59,6 +59,7 @@ Source of_folder(const MergeOptions& options) {
                     out.base.empty() ? "an unknown folder" : printable(out.base.string()),
                     out.base.empty() ? "" : ", which is no folder of a model here"),
                 "give the folder of the model: --base DIR");
+  warn_of_other_base(out.adapter, options.from, out.base);
   return out;
 }
 

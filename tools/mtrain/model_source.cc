@@ -10,6 +10,7 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/launch/dtype_choice.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
@@ -28,9 +29,7 @@ bool there(const fs::path& path) {
 }
 
 std::string tokenizer_of(const fs::path& folder) {
-  if (there(folder / "tokenizer.json")) return "hf";
-  if (there(folder / "tokenizer.model")) return "sentencepiece";
-  if (there(folder / "vocab.json")) return "gpt2_bpe";
+  if (std::string type = tokenizer_type_in(folder); !type.empty()) return type;
   throw Error(
       ErrorClass::config,
       cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
@@ -160,6 +159,16 @@ void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokeniz
            "settings of tokenizer to use the run's own");
 }
 
+/// The name of a model in its path or its name on the hub: "Llama-3.2-1B" of
+/// "meta-llama/Llama-3.2-1B" and of "models--meta-llama--Llama-3.2-1B/snapshots/4e20de3".
+std::string model_name(const fs::path& path) {
+  const fs::path plain = path.lexically_normal();
+  for (const fs::path& part : plain)
+    if (const std::string text = part.string(); text.starts_with("models--"))
+      return text.substr(text.rfind("--") + 2);
+  return (plain.has_filename() ? plain : plain.parent_path()).filename().string();
+}
+
 /// A file of a Hugging Face folder is not the model: --from takes the folder.
 void refuse_file_of_folder(const fs::path& from) {
   std::error_code ignored;
@@ -203,6 +212,22 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
   return source;
 }
 
+void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base) {
+  std::error_code ignored;
+  if (adapter.base.empty() || fs::equivalent(adapter.base, base, ignored)) return;
+  const std::string theirs = model_name(adapter.base);
+  if (theirs == model_name(base)) return;
+  const auto config = nlohmann::json::parse(HfDir(base).config_text(), nullptr, false);
+  if (config.is_object() && config.contains("_name_or_path") &&
+      config["_name_or_path"].is_string() &&
+      model_name(config["_name_or_path"].get<std::string>()) == theirs)
+    return;
+  log_warn("the adapters of ", printable(from), " were trained on ", printable(adapter.base),
+           " (base_model_name_or_path), and are added to ", printable(base.string()),
+           "\n  help: give the model that they belong to, unless this is the same one under "
+           "another name");
+}
+
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
                                       const std::string& adapter) {
   // Checkpoints of adapters lack the model's weights.
@@ -212,7 +237,10 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
                                 Session::Options{.initialise = source.hugging_face || frozen,
                                                  .new_adapters = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
-  warn_of_other_tokenizer(source, *session->tokenizer);
+  if (source.hugging_face)
+    warn_of_other_tokenizer(source.run.recipe, *session->tokenizer, plugins);
+  else
+    warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
     if (frozen) require_base(source.run.recipe, source.run.base, describe(source));
@@ -220,7 +248,11 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
     load_state(store, source.run.step, session->parameters, nullptr);
     require_all_parameters_read(store, source.run.step, session->parameters);
   }
-  if (!adapter.empty()) add_adapters(read_peft_folder(adapter), adapter, *session);
+  if (!adapter.empty()) {
+    const PeftAdapter read = read_peft_folder(adapter);
+    if (source.hugging_face) warn_of_other_base(read, adapter, hf_source_folder(source.run.recipe));
+    add_adapters(read, adapter, *session);
+  }
   return session;
 }
 

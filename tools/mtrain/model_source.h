@@ -34,6 +34,9 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
 /// The adapters of a run that has them. Throws Error(config) or Error(checkpoint) if the weights of
 /// model.init_from are not those on which they were trained. `from`: for messages.
 PeftAdapter saved_adapter(const SavedRun& run, const std::string& from, PluginHost& plugins);
+/// Warns if a folder of peft names another model than `base`, to which its adapters are added. A
+/// model that was moved or downloaded keeps the last part of its name. `from`: for messages.
+void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base);
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);
 /// The type in which it is computed, "bf16", and for a folder where it comes from.

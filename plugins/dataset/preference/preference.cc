@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/log.h"
+#include "mtrain/data/answer_data.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/plugin/plugin.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 using namespace finetune;
 
-class PreferenceDataset final : public Dataset {
+class PreferenceDataset final : public Dataset, public AnswerData {
  public:
   PreferenceDataset(const PreferenceSettings& settings, DatasetContext& context)
       : settings_(settings),
@@ -32,6 +33,12 @@ class PreferenceDataset final : public Dataset {
   }
 
   std::string_view objective() const override { return kPreferences; }
+
+  std::string first_single_answer() const override {
+    for (const auto* file : {&train_, &valid_, &test_})
+      if (file->answers && !file->pairs) return file->places.front();
+    return {};
+  }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     const RecordSettings& r = settings_.records;

@@ -13,6 +13,7 @@
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using mtrain::cat;
 
 namespace {
 
@@ -86,4 +87,37 @@ TEST_CASE("adapters refuses what it cannot combine, by name") {
   refuses("merge start end --density 0.5 --into out", "--density has no effect");
   refuses("diff start absent", "is neither a run, nor a checkpoint");
   refuses("merge start end --into start", "start");
+}
+
+TEST_CASE("adapters that name another model than the one they are added to are warned of") {
+  const Scratch scratch("mtrain-adapters-base");
+  copy_adapters(scratch);
+  for (const char* folder : {"models/right", "moved/right", "models/wrong"}) {
+    fs::create_directories(scratch / folder);
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / folder / file);
+    write_at(scratch / folder / "tokenizer.json", small_tokenizer(200));
+  }
+  const auto name_base = [&](const std::string& base) {
+    Json config = Json::parse(slurp(scratch / "start/adapter_config.json"));
+    config["base_model_name_or_path"] = base;
+    write_at(scratch / "start/adapter_config.json", config.dump());
+  };
+  int number = 0;
+  const auto warned = [&](const std::string& folder) {
+    const std::string part = "were trained on";
+    const bool merge =
+        has(done(scratch, cat("merge start --base ", folder, " --into new", ++number)).err, part);
+    for (const char* words :
+         {"generate --prompt a --max-tokens 1", "eval dataset=mock --batches 1"})
+      CHECK(has(done(scratch, cat(words, " --adapter start --from ", folder)).err, part) == merge);
+    return merge;
+  };
+  name_base((scratch / "models/right").string());
+  CHECK_FALSE(warned("models/right"));
+  CHECK_FALSE(warned("moved/right"));
+  CHECK(warned("models/wrong"));
+  name_base("someone/right");
+  CHECK_FALSE(warned("moved/right"));
+  CHECK(warned("models/wrong"));
 }

@@ -286,14 +286,96 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
   refuses("check r.yaml objective=dop", 10, "dpo");
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
-  refuses("r.yaml -q run.dir=b objective.loss=exo_pair", 10, "label_smoothing > 0");
-  refuses("r.yaml -q run.dir=b objective.loss=hinge objective.label_smoothing=0.1", 10,
-          "has no effect");
+  for (const char* command : {"check r.yaml", "r.yaml -q run.dir=b"}) {
+    refuses(cat(command, " objective.loss=exo_pair"), 10, "label_smoothing > 0");
+    for (const char* loss : {"hinge", "ipo"})
+      refuses(cat(command, " objective.label_smoothing=0.1 objective.loss=", loss), 10,
+              "objective.label_smoothing has no effect", "choose the loss sigmoid");
+  }
+  for (const char* command : {"check --data r.yaml", "r.yaml -q run.dir=b"})
+    refuses(cat(command, " dataset.path=l.jsonl"), 11, "l.jsonl:1: has one answer",
+            "objective=kto");
   refuses("check r.yaml ++dpo_beta=0.2", 10, "objective.beta");
   // Pairs serve an objective over labels: the chosen answer is good, the rejected one bad.
   done(scratch, "r.yaml -q run.dir=k objective=kto");
   CHECK(column(scratch / "k", "loss").front() == doctest::Approx(0.5));
   CHECK(column(scratch / "k", "loss").back() < 0.48);
+}
+
+TEST_CASE("preference data that teaches nothing is named, by check --data and by the run") {
+  const Scratch scratch("mtrain-objectives-useless");
+  write_case(scratch);
+  const auto line = [](const json& record) { return record.dump() + "\n"; };
+  const std::string pair = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
+                    twice = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "b"}}),
+                    empty = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", ""}}),
+                    good = line({{"prompt", "a"}, {"completion", "b"}, {"label", true}}),
+                    bad = line({{"prompt", "a"}, {"completion", "b"}, {"label", false}});
+  scratch.write("some.jsonl", pair + twice + empty + twice);
+  scratch.write("all.jsonl", twice + twice);
+  scratch.write("good.jsonl", good + good);
+  scratch.write("bad.jsonl", bad + bad);
+  scratch.write("both.jsonl", bad + good);
+  scratch.write("pairs.jsonl", pair + pair);
+  scratch.write("chats.jsonl",
+                R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]})"
+                "\n"
+                R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})"
+                "\n");
+  const auto says = [&](const std::string& data, int status, const std::string& part) {
+    for (const std::string command : {"check --data r.yaml ", "r.yaml run.dir=a train.steps=1 "}) {
+      fs::remove_all(scratch / "a");
+      const Outcome outcome = cli_in(scratch.path(), command + "dataset.path=" + data);
+      const std::string details = command + data + "\n" + outcome.err;
+      CHECK_MESSAGE(outcome.status == status, details);
+      CHECK_MESSAGE(has(outcome.err, part), details);
+      CHECK_MESSAGE(outcome.err.find(part) == outcome.err.rfind(part), details);
+    }
+  };
+  says("some.jsonl", 0, "2 of 4 pairs have the same answer twice and teach no preference");
+  says("some.jsonl", 0, "1 of 4 records has an empty answer (first: some.jsonl:3)");
+  says("all.jsonl", 11, "2 of 2 pairs have the same answer twice");
+  says("good.jsonl objective=kto", 0, "all 2 answers are labeled good");
+  says("bad.jsonl objective=kto", 0, "all 2 answers are labeled bad");
+  for (const std::string data :
+       {"both.jsonl objective=kto", "pairs.jsonl", "pairs.jsonl objective=kto"})
+    CHECK_FALSE(has(done(scratch, "check --data r.yaml dataset.path=" + data).err, "warning"));
+  for (const char* columns : {"'{chosen: rejected}'", "'{chosen: x, rejected: x}'"})
+    says(cat("pairs.jsonl dataset.columns=", columns), 10, "is both chosen and rejected");
+  says("chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml", 0,
+       "1 of 2 records has an empty answer (first: chats.jsonl:1)");
+}
+
+TEST_CASE("errors of preference records say what was found and what is accepted") {
+  const Scratch scratch("mtrain-objectives-faults");
+  write_case(scratch);
+  const auto refuses = [&](const std::string& record, const std::string& part,
+                           const std::string& remedy, const std::string& more = "") {
+    scratch.write("x.jsonl", record + "\n");
+    const Outcome outcome =
+        cli_in(scratch.path(), "check --data r.yaml dataset.path=x.jsonl " + more);
+    CHECK_MESSAGE(outcome.status == 11, outcome.err);
+    CHECK_MESSAGE(has(outcome.err, part), outcome.err);
+    CHECK_MESSAGE(has(outcome.err, remedy), outcome.err);
+  };
+  refuses(R"({"prompt": "a", "chosen": "b", "rejected": null})",
+          "x.jsonl:1: the field 'rejected' is null", "dataset.columns");
+  refuses(R"({"prompt": "a", "chosen": "b", "worse": "c"})",
+          "x.jsonl:1: has no field 'rejected'; its fields are prompt, chosen, worse",
+          "dataset.columns");
+  refuses(R"({"question": "a", "answer_a": "b"})",
+          "neither a label nor chosen and rejected; its fields are question, answer_a",
+          "dataset.columns");
+  for (const char* label : {"1", "\"good\""})
+    refuses(cat(R"({"prompt": "a", "completion": "b", "label": )", label, "}"),
+            cat("has the label ", label), "true for a good answer and false for a bad one",
+            "objective=kto");
+  const std::string words(60, 'b');
+  refuses(json{{"prompt", "a"}, {"chosen", words}, {"rejected", words + "c"}}.dump(),
+          "1 left out for having more than 48 tokens",
+          "raise model.seq_length: the shortest of these records needs 123 tokens");
+  refuses(R"({"prompt": "a", "completion": null})", "the field 'completion' is null",
+          "dataset.columns", "dataset.type=sft objective=tokens dataset.format=prompt_completion");
 }
 
 TEST_CASE("mixtures of experts learn an objective with their routers' losses, and fp16 works") {
