@@ -1,0 +1,59 @@
+// What a user is told who asks for something that has no effect, does not exist or does not fit:
+// the warning or the help names what to write instead.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "done.h"
+#include "golden_case.h"
+#include "roots.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The weights of llama_tiny as `there`, and r.yaml, which trains them.
+void write_start(const Scratch& scratch) {
+  copy_model(scratch, source_root() / "tests/golden/llama_tiny");
+  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 16}\n" +
+                              kGoldenTraining +
+                              "dataset: mock\ntrain: {steps: 1, global_batch_size: 1}\n");
+}
+
+/// What `mtrain WORDS` writes to standard error.
+std::string told(const Scratch& scratch, const std::string& words, int status) {
+  const Outcome out = cli_in(scratch.path(), words);
+  CAPTURE(words);
+  CHECK_MESSAGE(out.status == status, out.err);
+  return out.err;
+}
+
+}  // namespace
+
+TEST_CASE("sequences longer than those of the folder are a warning, and the export has them") {
+  const Scratch scratch("mtrain-advice-length");
+  write_start(scratch);
+  for (const char* words :
+       {"check r.yaml model.seq_length=256", "r.yaml -q run.dir=run model.seq_length=256"}) {
+    const std::string err = told(scratch, words, 0);
+    CHECK_MESSAGE(has(err, "256 is longer than"), err);
+    CHECK_MESSAGE(has(err, "config.json, where max_position_embeddings is 128"), err);
+    CHECK(has(err, "not trained with rotary positions from 128 on"));
+  }
+  CHECK_FALSE(has(told(scratch, "check r.yaml model.seq_length=128", 0), "is longer"));
+  auto length = [&](const std::string& folder) {
+    return nlohmann::json::parse(slurp(scratch / folder / "config.json"))
+        .at("max_position_embeddings")
+        .get<int>();
+  };
+  done(scratch, "-q export run long");
+  CHECK(length("long") == 256);
+  done(scratch, "r.yaml -q run.dir=short");
+  done(scratch, "-q export short kept");
+  CHECK(length("kept") == 128);
+  // Nothing was trained yet.
+  done(scratch, "-q import there imported model.seq_length=256");
+  done(scratch, "-q export imported same");
+  CHECK(length("same") == 128);
+}
