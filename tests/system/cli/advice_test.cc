@@ -57,3 +57,14 @@ TEST_CASE("sequences longer than those of the folder are a warning, and the expo
   done(scratch, "-q export imported same");
   CHECK(length("same") == 128);
 }
+
+TEST_CASE("settings without an effect on weights of a folder, or on the CPU, are a warning") {
+  const Scratch scratch("mtrain-advice-unused");
+  write_start(scratch);
+  CHECK(has(told(scratch, "check r.yaml model.init_std=1", 0), "model.init_std"));
+  CHECK_FALSE(
+      has(told(scratch, "check r.yaml model.init_std=1 model.init_vocab=resize", 0), "init_std"));
+  CHECK(has(told(scratch, "check r.yaml offload.layers=1", 0), "offload.layers"));
+  // Defaults and what config.json says are nobody's wish.
+  CHECK(told(scratch, "check r.yaml", 0).empty());
+}
