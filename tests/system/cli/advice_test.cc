@@ -68,3 +68,32 @@ TEST_CASE("settings without an effect on weights of a folder, or on the CPU, are
   // Defaults and what config.json says are nobody's wish.
   CHECK(told(scratch, "check r.yaml", 0).empty());
 }
+
+TEST_CASE("a full disk: the help names the option of the command, on a line of its own") {
+  const Scratch scratch("mtrain-advice-full");
+  write_start(scratch);
+  done(scratch, "r.yaml -q run.dir=run peft=lora");
+  scratch.write("x.txt", "some text");
+  struct Row {
+    const char *words, *site, *place;
+  };
+  for (const Row& row :
+       {Row{"convert there new", "hf.write", "(another DIR|FILE.gguf)"},
+        Row{"export run new", "hf.write", "(another DIR|FILE.gguf)"},
+        Row{"merge run --into new", "hf.write", "(--into DIR)"},
+        Row{"data prepare -i x.txt -o new -t byte", "data.bin.write", "(--output PREFIX)"}}) {
+    CAPTURE(std::string(row.words));
+    const Outcome out = cli_in(scratch.path(), row.words, "/nowhere",
+                               {std::string("MTRAIN_FAULT=") + row.site + ":1:errno=ENOSPC"});
+    CHECK(out.status == 18);
+    CHECK_MESSAGE(has(out.err, row.place), out.err);
+    CHECK_FALSE(has(out.err, "run.dir"));
+  }
+  const Outcome run =
+      cli_in(scratch.path(), "r.yaml run.dir=full train.steps=2 checkpoint.interval=1", "/nowhere",
+             {"MTRAIN_FAULT=ckpt.shard.write:1:errno=ENOSPC"});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  const std::string all = run.out + run.err;
+  CHECK_MESSAGE(has(all, "\n  help: free some space or write elsewhere (run.dir=PATH"), all);
+  CHECK_FALSE(has(all, "\\x0a"));
+}
