@@ -97,3 +97,12 @@ TEST_CASE("a full disk: the help names the option of the command, on a line of i
   CHECK_MESSAGE(has(all, "\n  help: free some space or write elsewhere (run.dir=PATH"), all);
   CHECK_FALSE(has(all, "\\x0a"));
 }
+
+TEST_CASE("qlora is no type of adapters: the help says how to write it") {
+  const Scratch scratch("mtrain-advice-qlora");
+  write_start(scratch);
+  const std::string err = told(scratch, "check r.yaml peft.type=qlora", 10);
+  for (const char* part : {"peft=qlora", "peft.base=nf4"}) CHECK_MESSAGE(has(err, part), err);
+  CHECK(has(told(scratch, "check r.yaml peft.type=QDoRA", 10), "peft.type=dora"));
+  done(scratch, "check r.yaml peft=qlora");
+}
