@@ -106,3 +106,23 @@ TEST_CASE("qlora is no type of adapters: the help says how to write it") {
   CHECK(has(told(scratch, "check r.yaml peft.type=QDoRA", 10), "peft.type=dora"));
   done(scratch, "check r.yaml peft=qlora");
 }
+
+TEST_CASE("an objective with a reference needs a run") {
+  const Scratch scratch("mtrain-advice-reference");
+  write_start(scratch);
+  scratch.write("p.jsonl", R"({"prompt": "ab", "chosen": "cd", "rejected": "ef"})"
+                           "\n");
+  const std::string data =
+      " dataset=preference dataset.path=p.jsonl dataset.split='1' --split train";
+  done(scratch, "r.yaml -q run.dir=run");
+  for (const std::string from : {"there", "run"}) {
+    CAPTURE(from);
+    const std::string err = told(scratch, "eval --from " + from + data + " objective=dpo", 2);
+    CHECK_MESSAGE(has(err, "objective.reference_free=true"), err);
+    CHECK(has(err, from == "run" ? "run is a run without such" : "there is a folder of weights"));
+    CHECK_FALSE(has(err, "missing"));
+    done(scratch, "eval --from " + from + data + " objective=dpo objective.reference_free=true");
+    done(scratch, "eval --from " + from + data + " objective=orpo");
+  }
+  CHECK_FALSE(has(told(scratch, "eval --from there" + data + " objective=kto", 2), "free"));
+}
