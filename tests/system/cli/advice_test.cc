@@ -126,3 +126,16 @@ TEST_CASE("an objective with a reference needs a run") {
   }
   CHECK_FALSE(has(told(scratch, "eval --from there" + data + " objective=kto", 2), "free"));
 }
+
+TEST_CASE("a long document: the help leaves out the way of splitting that was given") {
+  const Scratch scratch("mtrain-advice-split");
+  scratch.write("x.txt", "ab\ncd\nef\n");
+  const std::string words = "data prepare -i x.txt -o x -t byte --max-document-bytes 4";
+  auto help = [&](const std::string& more) {
+    const std::string err = told(scratch, words + more, 11);
+    return err.substr(err.find("help:"));
+  };
+  CHECK(has(help(""), "--split-on blank-lines or --split-on lines or --document-bytes"));
+  CHECK(has(help(" --split-on blank-lines"), "split it: --split-on lines or --document-bytes"));
+  CHECK_FALSE(has(help(" --split-on blank-lines"), "blank-lines"));
+}
