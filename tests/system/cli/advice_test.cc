@@ -139,3 +139,15 @@ TEST_CASE("a long document: the help leaves out the way of splitting that was gi
   CHECK(has(help(" --split-on blank-lines"), "split it: --split-on lines or --document-bytes"));
   CHECK_FALSE(has(help(" --split-on blank-lines"), "blank-lines"));
 }
+
+TEST_CASE("peft.train takes Hugging Face's names, and else lists the parameters") {
+  const Scratch scratch("mtrain-advice-train");
+  write_start(scratch);
+  done(scratch, "r.yaml -q run.dir=run peft=lora peft.modules_to_save=[lm_head,embed_tokens]");
+  done(scratch, "r.yaml -q run.dir=own peft=lora peft.train=[head.weight,embed.weight]");
+  CHECK(column(scratch / "run", "grad_norm") == column(scratch / "own", "grad_norm"));
+  const std::string err = told(scratch, "check r.yaml peft=lora peft.train=[lm_heads]", 10);
+  for (const char* part : {"'lm_heads' matches no parameter", "head.weight", "embed.weight",
+                           "layers.*.attn.qkv.weight"})
+    CHECK_MESSAGE(has(err, part), err);
+}
