@@ -151,3 +151,19 @@ TEST_CASE("peft.train takes Hugging Face's names, and else lists the parameters"
                            "layers.*.attn.qkv.weight"})
     CHECK_MESSAGE(has(err, part), err);
 }
+
+TEST_CASE("a folder of adapters is no model, and the help says where it goes") {
+  const Scratch scratch("mtrain-advice-adapters");
+  write_start(scratch);
+  fs::copy(source_root() / "tests/golden/adapters/qv/start", scratch / "a",
+           fs::copy_options::recursive);
+  CHECK(has(told(scratch, "check r.yaml model.init_from=a", 12), "peft.init_from="));
+  CHECK(has(told(scratch, "generate --from a --prompt x", 12), "--adapter a"));
+  auto config = nlohmann::json::parse(slurp(scratch / "a/adapter_config.json"));
+  config["init_lora_weights"] = "pissa";
+  write_at(scratch / "a/adapter_config.json", config.dump());
+  const std::string err = told(scratch, "check r.yaml peft=lora peft.init_from=a", 12);
+  for (const char* part : {"pissa", "help:", "path_initial_model_for_weight_conversion"})
+    CHECK_MESSAGE(has(err, part), err);
+  CHECK_FALSE(has(err, "\\x0a"));
+}
