@@ -167,3 +167,20 @@ TEST_CASE("a folder of adapters is no model, and the help says where it goes") {
     CHECK_MESSAGE(has(err, part), err);
   CHECK_FALSE(has(err, "\\x0a"));
 }
+
+TEST_CASE("the saved defaults of an objective are not those of another one") {
+  const Scratch scratch("mtrain-advice-objective");
+  write_start(scratch);
+  scratch.write("p.jsonl", R"({"prompt": "ab", "chosen": "cd", "rejected": "ef"})"
+                           "\n");
+  for (const std::string loss : {"sigmoid", "ipo"}) {
+    done(scratch, "r.yaml -q run.dir=" + loss +
+                      " dataset=preference dataset.path=p.jsonl dataset.split='1' objective=dpo "
+                      "objective.loss=" +
+                      loss);
+    const std::string from = "eval --from " + loss + " --split train";
+    done(scratch, from + " objective=kto");
+    done(scratch, from + " objective.type=simpo");
+    done(scratch, from + " objective.type=dpo");
+  }
+}
