@@ -184,3 +184,11 @@ TEST_CASE("the saved defaults of an objective are not those of another one") {
     done(scratch, from + " objective.type=dpo");
   }
 }
+
+TEST_CASE("lr_scheduler_type: the help has the common schedules") {
+  const Scratch scratch("mtrain-advice-schedule");
+  write_start(scratch);
+  const std::string err = told(scratch, "check r.yaml lr_scheduler_type=cosine", 10);
+  for (const char* part : {"scheduler.type=cosine", "scheduler.type=linear", "scheduler.type=wsd"})
+    CHECK_MESSAGE(has(err, part), err);
+}
