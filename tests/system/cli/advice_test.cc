@@ -192,3 +192,20 @@ TEST_CASE("lr_scheduler_type: the help has the common schedules") {
   for (const char* part : {"scheduler.type=cosine", "scheduler.type=linear", "scheduler.type=wsd"})
     CHECK_MESSAGE(has(err, part), err);
 }
+
+TEST_CASE("adapters ls lists all that can be read, and reports the others") {
+  const Scratch scratch("mtrain-advice-ls");
+  for (const std::string name : {"a", "b", "c"})
+    fs::copy(source_root() / "tests/golden/adapters/qv/start", scratch / name,
+             fs::copy_options::recursive);
+  scratch.write("b/adapter_config.json", "{}");
+  const Outcome out = cli_in(scratch.path(), "adapters ls a b c nowhere");
+  CHECK(out.status == 12);
+  for (const char* part : {"\na ", "\nc "}) CHECK_MESSAGE(has(out.out, part), out.out);
+  for (const char* part : {"2 of 4 adapters", "b/adapter_config.json", "nowhere"})
+    CHECK_MESSAGE(has(out.err, part), out.err);
+  const Outcome json = cli_in(scratch.path(), "adapters ls b c --json");
+  CHECK(json.status == 12);
+  CHECK(nlohmann::json::parse(json.out).size() == 1);
+  CHECK(has(told(scratch, "adapters ls b", 12), "merge_and_unload"));
+}
