@@ -8,7 +8,7 @@ const char* errno_hint(int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return "free some space or write elsewhere (run.dir=PATH)";
+      return kFullDiskHint;
     case EACCES:
     case EPERM:
     case EROFS:

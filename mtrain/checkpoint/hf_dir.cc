@@ -128,6 +128,11 @@ HfDir::HfDir(const fs::path& path) {
     open_index(contained(folder_, kIndex, folder_));
     return;
   }
+  if (present(path / "adapter_config.json"))
+    refuse(path, "has adapters (adapter_config.json), not the weights of a model",
+           cat("give the folder of their model, and this one as peft.init_from=", path.string(),
+               " to train the adapters further, or as --adapter to use them; `mtrain merge` adds "
+               "them to the weights"));
   bool pickles =
       present(path / "pytorch_model.bin") || present(path / "pytorch_model.bin.index.json");
   refuse(path,

@@ -1,6 +1,7 @@
 #include "mtrain/config/component_names.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
@@ -118,15 +119,42 @@ void drop_unowned(Node& map, const std::string& path, const SourcePtr& resolved,
   });
 }
 
+/// Removes what the saved recipe has only because it has all values: the defaults of the component
+/// `before`. The one that `now` names may mean another thing by the same name, or may not have the
+/// value.
+void drop_defaults(Node& map, const std::string& path, const SourcePtr& resolved,
+                   const Schema& before, const Schema& now) {
+  std::erase_if(map.entries(), [&](Node::Entry& entry) {
+    const std::string child = join_path(path, entry.key);
+    const FieldSpec *theirs = setting_named(child, {&before}), *ours = setting_named(child, {&now});
+    if (!theirs || !ours) {
+      if (entry.value.is_map()) drop_defaults(entry.value, child, resolved, before, now);
+      return false;
+    }
+    if (entry.value.loc().source != resolved) return false;
+    const std::vector<std::string>& choices = ours->choices;
+    const bool refused = !choices.empty() && entry.value.is_scalar() &&
+                         std::ranges::find(choices, entry.value.as_text()) == choices.end();
+    return refused || brief(entry.value) == brief(default_value(*theirs, ""));
+  });
+}
+
 }  // namespace
 
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog) {
+  std::optional<Node> saved;
   for (const Schema& section : catalog.sections()) {
     Node* given = tree.get(section.name);
     const Node* type = given ? given->get("type") : nullptr;
     if (!type || type->loc().source == resolved || catalog.kind_of(section.name).empty()) continue;
     const auto owners = catalog.owners(section.name, wanted_component(section, given));
-    if (owners.size() > 1) drop_unowned(*given, "", resolved, owners);
+    if (owners.size() < 2) continue;
+    drop_unowned(*given, "", resolved, owners);
+    if (!saved) saved = parse_yaml(resolved->text(), resolved->name());
+    const Schema* before = catalog.component(catalog.kind_of(section.name),
+                                             wanted_component(section, saved->get(section.name)));
+    if (before && before->name != owners.back()->name)
+      drop_defaults(*given, "", resolved, *before, *owners.back());
   }
 }
 

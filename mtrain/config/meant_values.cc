@@ -54,6 +54,16 @@ constexpr ForeignChoice kForeignChoices[] = {
     {"latest", "auto", "DeepSpeed"}, {"default", "none", "transformers"},
 };
 
+/// A word of other programs for which several settings stand here.
+struct Combination {
+  std::string_view path, word, help;
+};
+constexpr Combination kCombinations[] = {
+    {"peft.type", "qlora", "write peft=qlora, the group, or peft.type=lora and peft.base=nf4: QLoRA is LoRA on weights of 4 bits"},
+    {"peft.type", "qdora", "write peft.type=dora and peft.base=nf4: QDoRA is DoRA on weights of 4 bits"},
+    {"peft.type", "rslora", "write peft.type=lora and peft.rslora=true"},
+};
+
 /// Characters of word processors and other alphabets, and those of YAML that they look like.
 struct LookAlike {
   std::string_view found, meant;
@@ -210,6 +220,13 @@ std::string meant_help(std::string_view text, const std::function<bool(const std
                                        : cat(visible(value.text, 60), " (", value.why, ")"));
   }
   return offers.empty() ? "" : cat("write ", join(offers, " or "));
+}
+
+std::string help_of_combination(std::string_view path, std::string_view word) {
+  const std::string name = folded(word);
+  for (const Combination& row : kCombinations)
+    if (row.path == path && row.word == name) return std::string(row.help);
+  return {};
 }
 
 }  // namespace mtrain

@@ -16,6 +16,10 @@ namespace mtrain {
 /// choices in PyTorch and other trainers. Empty when nothing fits.
 std::string meant_help(std::string_view text, const std::function<bool(const std::string&)>& fits);
 
+/// Help for a word that is no choice of the setting at `path`, but that other settings express;
+/// empty: none.
+std::string help_of_combination(std::string_view path, std::string_view word);
+
 /// A choice or a component under the name that another program uses.
 struct ForeignChoice {
   std::string_view name;  // lower case, only letters and digits: torch.bfloat16 is torchbfloat16

@@ -275,6 +275,7 @@ class ScalarReader {
                       cat("wanted one of ", choices_text(built), "; got ",
                           text.empty() ? "an empty text" : visible(text, 60)));
     fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.string(n); }));
+    if (fault.help.empty()) fault.fix(help_of_combination(path_, text));
     auto near = nearest(text, built.choices, 1);
     if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
     if (built.choices.size() < spec_.choices.size())

@@ -209,12 +209,19 @@ class BatchReader::Text final : public BatchReader::Source {
     if (reader_.had_end()) text += '\n';
   }
   void check_size(size_t size) const {
-    MT_USER_CHECK(
-        size <= options_.max_document_bytes, ErrorClass::data,
-        cat(reader_.place(), ": the document is longer than the limit of ",
-            human_bytes(options_.max_document_bytes)),
-        "split it: --split-on blank-lines, --split-on lines or --document-bytes 65536; or raise "
-        "--max-document-bytes");
+    MT_USER_CHECK(size <= options_.max_document_bytes, ErrorClass::data,
+                  cat(reader_.place(), ": the document is longer than the limit of ",
+                      human_bytes(options_.max_document_bytes)),
+                  cat("split it: ", ways_to_split(), "; or raise --max-document-bytes"));
+  }
+  /// The options with shorter documents than those given.
+  std::string ways_to_split() const {
+    std::vector<std::string> ways;
+    if (options_.split_on == SplitOn::file) ways.emplace_back("--split-on blank-lines");
+    if (options_.split_on != SplitOn::lines) ways.emplace_back("--split-on lines");
+    if (options_.document_bytes == 0 && options_.split_on != SplitOn::lines)
+      ways.emplace_back("--document-bytes 65536");
+    return ways.empty() ? "break the line into shorter ones" : join(ways, " or ");
   }
 
   std::string pending_, repaired_;  // pending_: the first line of the next document

@@ -88,11 +88,17 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"all-linear", "mlp.*"},
     {"all-linear", "cross.*"}};
 
+/// The same of the modules that adapters leave out, for AdapterOptions::train.
+constexpr std::pair<std::string_view, std::string_view> kOtherModules[] = {
+    {"embed_tokens", "embed.weight"}, {"wte", "embed.weight"}, {"lm_head", "head.*"}};
+
 bool is_match(std::string_view pattern, std::string_view name) {
-  if (glob_match(pattern, name)) return true;
-  return std::ranges::any_of(kOtherNames, [&](const auto& other) {
-    return other.first == pattern && glob_match(other.second, name);
-  });
+  auto among = [&](const auto& names) {
+    return std::ranges::any_of(names, [&](const auto& other) {
+      return other.first == pattern && glob_match(other.second, name);
+    });
+  };
+  return glob_match(pattern, name) || among(kOtherNames) || among(kOtherModules);
 }
 
 }  // namespace

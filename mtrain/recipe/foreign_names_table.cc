@@ -114,7 +114,7 @@ constexpr ForeignName kNames[] = {
     {"label_smoothing", "Megatron-LM, PyTorch", "", "label smoothing is not implemented"},
     {"label_smoothing_factor", "transformers", "", "label smoothing is not implemented"},
     // scheduler
-    {"lr_scheduler_type", "transformers", "scheduler.type", "constant_with_warmup is constant, warmup_stable_decay is wsd"},
+    {"lr_scheduler_type", "transformers", "scheduler.type", "cosine is cosine, linear is linear, constant_with_warmup is constant, warmup_stable_decay is wsd"},
     {"lr_scheduler", "axolotl", "scheduler.type", "cosine, linear, constant, wsd or inverse_sqrt"},
     {"lr_decay_style", "Megatron-LM", "scheduler.type", "cosine, linear, constant, wsd (WSD) or inverse_sqrt (inverse-square-root)"},
     {"lr_scheduler_kwargs", "transformers", "", "the schedule's settings are those of the section scheduler"},

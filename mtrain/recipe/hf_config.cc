@@ -15,6 +15,7 @@
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
 #include "mtrain/recipe/hf_labels.h"
+#include "mtrain/recipe/hf_length.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
@@ -384,6 +385,9 @@ class Reader {
         take_layer_types(rule, field, key);
         break;
       case HfKeyRule::harmless:
+        if (hf_gives_length(rule) && key.value().is_number_integer())
+          out_.length = key.value().get<int64_t>(), out_.length_key = key.path;
+        break;
       case HfKeyRule::setting:
         break;
     }

@@ -59,6 +59,9 @@ struct HfFolderConfig {
   std::vector<std::string>
       dropouts;  // "attn_pdrop 0.1": dropouts that the plugin does not implement
   std::vector<std::string> absent = {};  // keys of HfTarget::ignored that config.json does not have
+  /// The longest sequence of the model's training, and its key (hf_length.h); 0: not given.
+  int64_t length = 0;
+  std::string length_key = {};
 };
 
 /// Throws Error(checkpoint) if the text is not a JSON object.

@@ -12,12 +12,12 @@
 #include "mtrain/recipe/hf_implied.h"
 #include "mtrain/recipe/hf_json.h"
 #include "mtrain/recipe/hf_labels.h"
+#include "mtrain/recipe/hf_length.h"
 #include "mtrain/recipe/hf_windows.h"
 
 namespace mtrain {
 namespace {
 using namespace hf;
-
 constexpr double kLargestWhole = 9007199254740992;  // of those that double has all of
 
 const char* torch_name(DType dtype) {
@@ -175,7 +175,7 @@ class Writer {
     const bool id = key.name.ends_with("_token_id");
     if (key.keep && source_.contains(key.name) &&
         !(id && is_beyond(source_[key.name], facts_.vocab_size)))
-      out_[key.name] = source_[key.name];
+      out_[key.name] = hf_kept_value(key, source_[key.name], facts_.trained_length, model_);
     else if (key.keep && id)
       out_[key.name] = special_id(key.name);
     else if (key.write)

@@ -18,6 +18,7 @@ struct HfConfigFacts {
   /// config.json of the folder from which the run started; empty: none. Keys that do not change the
   /// function, such as the ids of special tokens, are taken from it if it is of the same family.
   std::string source;
+  int64_t trained_length = 0;  // tokens of the sequences of training; 0: not trained
   /// Ids of the tokenizer, which are written if `source` has none.
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
   /// Of a model of scores: names of its labels; empty: those of `source`, or transformers' LABEL_0

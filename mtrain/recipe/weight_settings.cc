@@ -4,6 +4,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/hf_length.h"
 #include "mtrain/recipe/upcycle.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
@@ -272,6 +273,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
                              : read_folder(recipe, catalog, plugins, *file);
     note_absent_keys(recipe, config, *file, differing);
+    warn_of_length(recipe, config, name, differing);
     for (const auto& refusal : config.refused)
       differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
           .fix(refusal.fix);

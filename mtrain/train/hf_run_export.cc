@@ -58,7 +58,9 @@ bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const s
 /// A run's model as a family's folder has it.
 struct RunModel {
   /// `warns`: of what the folder does not get; one rank of a job does.
-  RunModel(const Recipe& recipe, PluginHost& plugins, const HfRunOptions& options, bool warns)
+  /// `step`: of the weights.
+  RunModel(const Recipe& recipe, PluginHost& plugins, const HfRunOptions& options, int64_t step,
+           bool warns)
       : catalog(schema_catalog(plugins)),
         families(HfFamilies::read(plugins.folders())),
         model(recipe.config.root().at("model"), schema_of(recipe)),
@@ -72,6 +74,7 @@ struct RunModel {
     const int64_t set = recipe.settings.model.vocab_size;
     vocab_size = set > 0 ? set : tokenizer->vocab_size();
     HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};
+    if (step > 0) facts.trained_length = recipe.settings.model.seq_length;
     if (tokenizer)
       facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
     const Node* names = recipe.config.root().find("dataset.labels");
@@ -122,7 +125,7 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const Che
                             int64_t step, const fs::path& to, const HfRunOptions& options,
                             const HfTeam& team) {
   std::optional<RunModel> run;
-  team.together([&] { run.emplace(recipe, plugins, options, team.first()); });
+  team.together([&] { run.emplace(recipe, plugins, options, step, team.first()); });
   HfFolderWriter out(to, team);
   HfRunExported done{.family = run->family.model_type, .dtype = run->dtype};
   team.together([&] {
@@ -145,7 +148,7 @@ GgmlType ggml_type_of(DType dtype) {
 HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
                               const CheckpointStore& store, int64_t step, const fs::path& to,
                               std::optional<GgmlType> type, const HfRunOptions& options) {
-  const RunModel run(recipe, plugins, options, true);
+  const RunModel run(recipe, plugins, options, step, true);
   MT_USER_CHECK(!run.model.scores(), ErrorClass::config,
                 "a GGUF file has a head over the vocabulary, and this model has one of scores "
                 "(model.labels)",

@@ -119,6 +119,9 @@ MT_API PeftAdapter read_peft_folder(const fs::path& folder);
 /// Error(io) if `to` exists.
 MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to);
 
+/// The name or path of the model that adapter_config.json gives; empty: none.
+MT_API std::string peft_base(const fs::path& folder);
+
 /// Whether the folder has adapter_config.json.
 MT_API bool is_peft_folder(const fs::path& folder);
 

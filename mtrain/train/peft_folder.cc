@@ -233,6 +233,16 @@ bool flag(const Json& config, const char* key) {
   return config.contains(key) && config.at(key) == true;
 }
 
+std::string help_of_refused(const Json& config) {
+  const auto start = config.find("init_lora_weights");
+  if (start != config.end() && !is_supported("init_lora_weights", *start))
+    return "this start changed the weights of the base: convert the adapters to plain LoRA with "
+           "peft (save_pretrained with path_initial_model_for_weight_conversion), or merge them "
+           "with peft (merge_and_unload) and use the merged model";
+  return "adapters of LoRA, rsLoRA and DoRA are supported; merge others with peft itself "
+         "(merge_and_unload), and use the merged model";
+}
+
 Json read_config(const fs::path& folder) {
   const fs::path file = folder / kConfig;
   const Json config = hf::parse(read_file(file), file.string());  // limits nesting
@@ -241,12 +251,10 @@ Json read_config(const fs::path& folder) {
   for (const auto& [key, value] : config.items())
     if (!is_supported(key, value))
       refused.push_back(cat(printable(key, 60), ": ", printable(value.dump(), 60)));
-  MT_USER_CHECK(
-      refused.empty(), ErrorClass::checkpoint,
-      cat(printable(file.string()), " has settings that are not supported:\n  ",
-          join(refused, "\n  ")),
-      "adapters of LoRA, rsLoRA, DoRA and IA3 are supported; merge others with peft itself "
-      "(merge_and_unload), and use the merged model");
+  MT_USER_CHECK(refused.empty(), ErrorClass::checkpoint,
+                cat(printable(file.string()), " has settings that are not supported:\n  ",
+                    join(refused, "\n  ")),
+                help_of_refused(config));
   return config;
 }
 
@@ -372,6 +380,13 @@ std::string type_of(const PeftAdapter& adapter) {
 bool is_peft_folder(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / kConfig, error);
+}
+
+std::string peft_base(const fs::path& folder) {
+  const fs::path file = folder / kConfig;
+  const Json config = hf::parse(read_file(file), file.string());
+  const auto base = config.find("base_model_name_or_path");
+  return base != config.end() && base->is_string() ? base->get<std::string>() : std::string();
 }
 
 PeftAdapter read_peft_folder(const fs::path& folder) {

@@ -30,9 +30,23 @@ int threads_per_rank(const Settings& s, int ranks_here) {
                            : std::max(1, cpu::default_threads() / ranks_here);
 }
 
+/// The parameters that peft.train may name, with * for the number of a block.
+std::string parameter_names(const ParamList& parameters) {
+  std::set<std::string> names;
+  for (const Parameter& parameter : parameters.all()) {
+    if (AdapterPlan::is_adapter(parameter.name)) continue;
+    std::vector<std::string> parts = split(parameter.name, '.');
+    for (std::string& part : parts)
+      if (part.find_first_not_of("0123456789") == std::string::npos) part = "*";
+    names.insert(join(parts, "."));
+  }
+  return cat("parameters, of which * matches any characters: ",
+             join(std::vector<std::string>(names.begin(), names.end()), ", "));
+}
+
 /// Patterns of peft.* that match nothing are mistakes, except the default targets: models may lack
 /// one of them.
-void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
+void require_adapters(const Recipe& recipe, const AdapterPlan& plan, const ParamList& parameters) {
   const PeftSection& peft = recipe.settings.peft;
   auto in = [](const std::vector<std::string>& list, const std::string& pattern) {
     return std::ranges::find(list, pattern) != list.end();
@@ -53,9 +67,7 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan) {
                                                     : "exclude",
                     ": '", printable(pattern), "' matches no ", further ? "parameter" : "weight",
                     " of the model"),
-                further ? std::string("give the full name of a parameter, such as "
-                                      "layers.0.attn_norm.weight, or a pattern such as '*norm*'")
-                        : choice);
+                further ? parameter_names(parameters) : choice);
   }
   MT_USER_CHECK(plan.num_adapters() > 0 || !peft.train.empty(), ErrorClass::config,
                 "peft.targets and peft.exclude leave no weight with an adapter: nothing would be "
@@ -106,7 +118,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .frozen = frozen_format(s)});
   build_stages(options);
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
-  if (adapters && whole_model) require_adapters(recipe, *adapters);
+  if (adapters && whole_model) require_adapters(recipe, *adapters, parameters);
   if (options.initialise && !s.model.init_from.empty())
     with_path_origins(recipe.inputs,
                       [&] { import_weights(recipe.resolve(s.model.init_from), options); });

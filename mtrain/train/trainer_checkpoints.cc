@@ -4,6 +4,7 @@
 #include <new>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/errno_hint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/run_ties.h"
@@ -65,12 +66,16 @@ bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
     save_.reset();
     if (error.error_class() != ErrorClass::io) throw;
     save_failure_ = error;
+    if (error.hint() == kFullDiskHint)
+      save_failure_.emplace(error.error_class(), error.message(),
+                            cat(error.hint(), " (run.dir=PATH or checkpoint.dir=PATH)"));
   } catch (const std::bad_alloc&) {
     save_.reset();
     save_failure_.emplace(ErrorClass::io, "not enough host memory to copy the state",
                           "free host memory on this machine");
   }
-  event(cat("warning: checkpoint of step ", step, " failed: ", save_failure_->what()));
+  event(cat("warning: checkpoint of step ", step, " failed: ", save_failure_->message()));
+  if (!save_failure_->hint().empty()) event(cat("  help: ", save_failure_->hint()));
   return false;
 }
 

@@ -34,6 +34,8 @@ constexpr RuleCase kUnused[] = {
      "peft.double_quant=false peft.base=nf4 peft.type=lora"},
     {"vocab-multiple-unused", "llama", "model.vocab_size=300 model.vocab_multiple=8",
      "model.vocab_multiple=8"},
+    {"init-std-unused", "llama", "model.init_std=1 model.init_from=x", "model.init_std=1"},
+    {"offload-unused", "llama", "offload.layers=4", "offload.layers=4 dist.backend=cuda"},
     {"init-vocab-unused", "llama", "model.init_vocab=resize", "model.init_vocab=exact"},
     {"init-upcycle-unused", "moe", "model.init_upcycle=true", "model.init_upcycle=false"},
     {"recompute-modules-unused", "llama", "model.recompute_modules=[mlp]",

@@ -63,6 +63,7 @@ const PluginHost& plugins() {
 Report report_of(std::string_view model, const std::string& changes) {
   RecipeRequest request{.recipe = "base.yaml",
                         .text = base_recipe(model),
+                        .weights = false,
                         .directory = {},
                         .overrides = {},
                         .cluster = {}};

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <mutex>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "help_format.h"
@@ -71,10 +73,6 @@ int report(const char* error_class, const std::string& message, const std::strin
   return status;
 }
 
-int report(const Error& error) {
-  return report(name(error.error_class()), error.message(), error.hint(), error.exit_status());
-}
-
 int report_system_error(const std::system_error& error) {
   const bool of_system = error.code().category() == std::generic_category() ||
                          error.code().category() == std::system_category();
@@ -96,6 +94,25 @@ const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
   for (; !at->get_subcommands().empty(); spelled += " " + at->get_name())
     at = at->get_subcommands().front();
   return *at;
+}
+
+/// The hint for a full disk with the option that says where the command in use writes.
+std::string with_place(const std::string& hint, const CLI::App& app) {
+  if (!hint.starts_with(kFullDiskHint) || hint.substr(std::strlen(kFullDiskHint)).starts_with(" ("))
+    return hint;
+  std::string spelled;
+  const CLI::App& command = innermost(app, spelled);
+  std::string place;
+  for (const char* name : {"--output", "--into", "to", "file", "run"}) {
+    const CLI::Option* option = command.get_option_no_throw(name);
+    if (!option || (name == std::string_view("run") && command.get_name() != "import")) continue;
+    place = option->get_positional() ? cat("another ", option->get_type_name())
+                                     : cat(name, " ", option->get_type_name());
+    break;
+  }
+  if (place.empty() && command.get_option_no_throw("overrides")) place = "run.dir=PATH";
+  if (place.empty()) return hint;
+  return cat(kFullDiskHint, " (", place, ")", hint.substr(std::strlen(kFullDiskHint)));
 }
 
 /// CLI11's message for a number outside of its option's range, without six decimals for each limit.
@@ -189,7 +206,8 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return report_usage(app, cli, error);
   } catch (const Error& error) {
-    return report(error);
+    return report(name(error.error_class()), error.message(), with_place(error.hint(), app),
+                  error.exit_status());
   } catch (const std::bad_alloc&) {
     return report(name(ErrorClass::config),
                   "out of memory: the system has no more memory for this process",
@@ -197,7 +215,8 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
                   "or micro-batch, or a larger machine",
                   static_cast<int>(ErrorClass::config));
   } catch (const std::filesystem::filesystem_error& error) {
-    return report(name(ErrorClass::io), error.what(), errno_hint(error.code().value()),
+    return report(name(ErrorClass::io), error.what(),
+                  with_place(errno_hint(error.code().value()), app),
                   static_cast<int>(ErrorClass::io));
   } catch (const std::system_error& error) {
     return report_system_error(error);

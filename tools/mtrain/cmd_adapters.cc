@@ -60,6 +60,20 @@ void print(const Json& json) {
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
+/// Nothing if it cannot be read; then the reason is added to `unread`. One alone is not caught, so
+/// that its own help is shown.
+std::optional<PeftAdapter> adapter_unless_faulty(const std::string& from, PluginHost& plugins,
+                                                 bool alone, std::vector<std::string>& unread) {
+  if (alone) return read_adapter(from, plugins);
+  try {
+    return read_adapter(from, plugins);
+  } catch (const Error& error) {
+    const bool named = error.message().find(from) != std::string::npos;
+    unread.push_back(named ? error.message() : cat(printable(from), ": ", error.message()));
+    return std::nullopt;
+  }
+}
+
 void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
   PluginHost plugins = plugin_host(cli);
   size_t width = 7;
@@ -68,8 +82,12 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
   if (!json)
     std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", "adapter", width,
                              "type", "rank", "alpha", "weights", "parameters", "weights of");
+  std::vector<std::string> unread;
   for (const auto& one : from) {
-    const PeftAdapter adapter = read_adapter(one, plugins);
+    const std::optional<PeftAdapter> read =
+        adapter_unless_faulty(one, plugins, from.size() == 1, unread);
+    if (!read) continue;
+    const PeftAdapter& adapter = *read;
     rows.push_back(summary(one, adapter));
     if (!json)
       std::cout << fmt::format("{:{}}  {:4}  {:>5}  {:>6}  {:>7}  {:>10}  {}\n", one, width,
@@ -79,6 +97,10 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
                                adapter.base.empty() ? "-" : printable(adapter.base));
   }
   if (json) print(rows);
+  MT_USER_CHECK(unread.empty(), ErrorClass::checkpoint,
+                cat(unread.size(), " of ", counted(from.size(), "adapter"), " cannot be read:\n  ",
+                    join(unread, "\n  ")),
+                "`mtrain adapters ls` of one of them says what it lacks");
 }
 
 std::string norm_text(const std::optional<double>& norm) {

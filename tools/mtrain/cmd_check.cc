@@ -104,11 +104,12 @@ int report_section(Recipe& recipe, const char* prefix, const Check& check) {
     const std::string path = message.starts_with(prefix) ? message.substr(0, end) : "";
     const Node* setting = path.empty() ? nullptr : recipe.config.root().find(path);
     const bool named = setting && message.substr(path.size()).starts_with(": ");
-    recipe.report
-        .error(name(error.error_class()), setting ? path : "",
-               setting ? setting->loc() : Location(),
-               named ? message.substr(path.size() + 2) : message)
-        .fix(error.hint());
+    const std::vector<std::string> lines =
+        split(named ? message.substr(path.size() + 2) : message, '\n');
+    Diagnostic& found = recipe.report.error(name(error.error_class()), setting ? path : "",
+                                            setting ? setting->loc() : Location(), lines.front());
+    for (size_t i = 1; i < lines.size(); ++i) found.note(std::string(trim(lines[i])));
+    found.fix(error.hint());
     return error.exit_status();
   }
 }

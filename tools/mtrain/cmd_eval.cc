@@ -64,6 +64,29 @@ std::string in_other_words(const EvalMetrics& m) {
   return out;
 }
 
+/// An objective may compare the model with the one before the run's first step. A folder of weights
+/// is no run, and a run of another objective did not save its values.
+void require_reference(const ModelSource& source, const std::string& from, PluginHost& plugins) {
+  const Recipe& recipe = source.run.recipe;
+  const std::string& type = recipe.settings.objective.type;
+  if (!recipe.settings.objective.over_answers() || !source.run.reference.empty()) return;
+  ObjectiveContext context;
+  const auto objective = plugins.make<Objective>(type, recipe.component("objective"), context);
+  if (reference_source(recipe.settings, *objective) != ReferenceSource::precomputed) return;
+  const Schema& schema = plugins.load(Objective::kKind, type).schema;
+  const bool free = std::ranges::any_of(
+      schema.fields, [](const FieldSpec& field) { return field.path == "reference_free"; });
+  throw Error(ErrorClass::usage,
+              cat("objective.type=", type, " compares the model with the one before training, and ",
+                  printable(from),
+                  source.hugging_face ? " is a folder of weights, not a run"
+                                      : " is a run without such an objective"),
+              cat("evaluate a run that was trained with it: --from RUN",
+                  free ? "; or compare with a reference that prefers no answer: "
+                         "objective.reference_free=true"
+                       : ""));
+}
+
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
@@ -72,6 +95,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage,
                 "a Hugging Face folder contains no data",
                 "name the data: dataset=gpt dataset.path=PREFIX");
+  require_reference(source, options.from, plugins);
   std::unique_ptr<Session> opened = open_session(source, plugins, options.adapter);
   Session& session = *opened;
   DatasetContext context = dataset_context(saved.recipe, session.tokenizer.get());

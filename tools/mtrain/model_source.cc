@@ -178,8 +178,19 @@ void refuse_file_of_folder(const fs::path& from) {
                 cat("point --from to the folder: --from ", folder.string()));
 }
 
+/// Adapters alone are no model.
+void refuse_adapters(const fs::path& from) {
+  if (!is_peft_folder(from) || is_saved_run(from)) return;
+  const std::string base = peft_base(from);
+  throw Error(ErrorClass::checkpoint,
+              cat(from.string(), " has adapters (adapter_config.json), not the weights of a model"),
+              cat("give their model, and the adapters beside it: --from ",
+                  base.empty() ? "MODEL" : printable(base), " --adapter ", from.string()));
+}
+
 SavedRun saved_run(const fs::path& from, const std::vector<OverrideText>& overrides,
                    PluginHost& plugins) {
+  refuse_adapters(from);
   try {
     return open_saved_run(from, overrides, plugins);
   } catch (const Error& error) {

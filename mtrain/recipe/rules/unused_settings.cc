@@ -51,6 +51,9 @@ constexpr Rule kRules[] = {
         {"with random initial weights, there are no rows to resize"}),
     row("init-upcycle-unused", "model.init_upcycle", "model.init_from != ''",
         {"it takes the experts' initial weights from a dense model"}),
+    row("init-std-unused", "model.init_std",
+        "model.init_from == '' or model.init_vocab == 'resize' or model.init_upcycle",
+        {"the initial weights come from there", "", "model.init_from"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),
     row("norm-bias-unused", "model.norm_bias", "model.norm == 'layer' and model.norm_weight",
@@ -215,6 +218,8 @@ constexpr Rule kRules[] = {
     row("peft-double-quant-unused", "peft.double_quant", "peft.base == 'nf4'",
         {"only nf4 has scales as codes", "peft.base='nf4'"}),
     // running
+    row("offload-unused", "offload.layers", "dist.backend != 'cpu'",
+        {"on the CPU, activations are in host memory", "dist.backend='cuda'"}),
     row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
     row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",
         {"with checkpoint.keep=0 no checkpoint is deleted"}),

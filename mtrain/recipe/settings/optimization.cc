@@ -318,7 +318,8 @@ void PeftSection::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"exclude_modules"});
   f("train", train,
-    "parameters that are trained besides adapters, by their full name; * matches any characters")
+    "parameters that are trained besides adapters, by their full name; * matches any characters. "
+    "lm_head and embed_tokens, Hugging Face's names, are understood, too")
       .example("['*norm*', head.weight]")
       .resume(impossible)
       .renamed_from({"modules_to_save"});
