@@ -239,7 +239,7 @@ std::string help_of_refused(const Json& config) {
     return "this start changed the weights of the base: convert the adapters to plain LoRA with "
            "peft (save_pretrained with path_initial_model_for_weight_conversion), or merge them "
            "with peft (merge_and_unload) and use the merged model";
-  return "adapters of LoRA, rsLoRA and DoRA are supported; merge others with peft itself "
+  return "adapters of LoRA, rsLoRA, DoRA and IA3 are supported; merge others with peft itself "
          "(merge_and_unload), and use the merged model";
 }
 
