@@ -140,7 +140,7 @@ void require_labels(const Node& recipe, const std::vector<std::string>& theirs,
   std::vector<std::string> ours;
   if (labels && labels->is_list())
     for (const Node& one : labels->items()) ours.push_back(one.as_text());
-  if (ours.empty() || theirs.empty() || ours == theirs) return;
+  if (ours.size() != theirs.size() || ours == theirs) return;
   throw Error(ErrorClass::config,
               cat("dataset.labels is [", printable(join(ours, ", ")), "], and id2label of ",
                   printable(file), " is [", printable(join(theirs, ", ")), "]"),

@@ -35,7 +35,7 @@ TEST_CASE("sequences longer than those of the folder are a warning, and the expo
   const Scratch scratch("mtrain-advice-length");
   write_start(scratch);
   for (const char* words :
-       {"check r.yaml model.seq_length=256", "r.yaml -q run.dir=run model.seq_length=256"}) {
+       {"check r.yaml model.seq_length=256", "r.yaml run.dir=run model.seq_length=256"}) {
     const std::string err = told(scratch, words, 0);
     CHECK_MESSAGE(has(err, "256 is longer than"), err);
     CHECK_MESSAGE(has(err, "config.json, where max_position_embeddings is 128"), err);
@@ -104,7 +104,8 @@ TEST_CASE("qlora is no type of adapters: the help says how to write it") {
   const std::string err = told(scratch, "check r.yaml peft.type=qlora", 10);
   for (const char* part : {"peft=qlora", "peft.base=nf4"}) CHECK_MESSAGE(has(err, part), err);
   CHECK(has(told(scratch, "check r.yaml peft.type=QDoRA", 10), "peft.type=dora"));
-  done(scratch, "check r.yaml peft=qlora");
+  done(scratch, "check r.yaml peft.type=lora peft.base=nf4");
+  done(scratch, "check r.yaml +peft=qlora");
 }
 
 TEST_CASE("an objective with a reference needs a run") {

@@ -333,17 +333,19 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
     }
   };
   says("some.jsonl", 0, "2 of 4 pairs have the same answer twice and teach no preference");
-  says("some.jsonl", 0, "1 of 4 records has an empty answer (first: some.jsonl:3)");
+  says("some.jsonl", 0, "some.jsonl:3), which teaches at most to end at once");
   says("all.jsonl", 11, "2 of 2 pairs have the same answer twice");
   says("good.jsonl objective=kto", 0, "all 2 answers are labeled good");
   says("bad.jsonl objective=kto", 0, "all 2 answers are labeled bad");
   for (const std::string data :
        {"both.jsonl objective=kto", "pairs.jsonl", "pairs.jsonl objective=kto"})
     CHECK_FALSE(has(done(scratch, "check --data r.yaml dataset.path=" + data).err, "warning"));
-  for (const char* columns : {"'{chosen: rejected}'", "'{chosen: x, rejected: x}'"})
+  for (const char* columns : {"'{chosen: rejected}'", "'{rejected: chosen}'"})
     says(cat("pairs.jsonl dataset.columns=", columns), 10, "is both chosen and rejected");
-  says("chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml", 0,
-       "1 of 2 records has an empty answer (first: chats.jsonl:1)");
+  says(
+      "chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml "
+      "model.seq_length=128",
+      0, "chats.jsonl:1), which teaches at most to end at once");
 }
 
 TEST_CASE("errors of preference records say what was found and what is accepted") {
