@@ -36,11 +36,7 @@ class Reader {
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const bool multiples : {false, true}) take_all(multiples);
     if (family_ && !foreign_) {
-      if (auto labels = labels_of(config_, *family_)) {
-        if (auto refusal = problem_of(config_, labels->value.as_int()))
-          out_.refused.push_back(std::move(*refusal));
-        out_.settings.push_back(std::move(*labels));
-      }
+      take_labels(config_, *family_, out_);
       for (const auto& [path, value] : family_->settings)
         out_.settings.push_back({cat("model.", path), "", value});
       if (target_.schemas.size() > 1)
@@ -463,12 +459,10 @@ class Reader {
     if (!from.is_number_integer() || from == 0) return;
     Json blocks = Json::array();
     for (int64_t i = 0; i < layers(); ++i) blocks.push_back(i >= from.get<int64_t>() ? 1 : 0);
-    if (blocks.empty()) return;
-    set_blocks(rule, {rule.from_block, from}, std::move(blocks));
+    if (!blocks.empty()) set_blocks(rule, {rule.from_block, from}, std::move(blocks));
   }
 
-  /// The window becomes the setting. Where it is not implemented, it is accepted if no sequence is
-  /// longer.
+  /// The window becomes the setting. Where it is not implemented, no sequence may be longer.
   void take_window(const HfKey& rule, const FieldSpec* field, const Key& key) {
     if (layer_types_are("full_attention") || key.value() == false) return;
     if (!rule.enabled_by.empty() && value_of(rule.enabled_by) != true) return;

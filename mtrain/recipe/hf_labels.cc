@@ -12,31 +12,28 @@ bool has_scores(const Json& config, const HfFamily& family) {
   return !family.classification.empty() && architecture_of(config) == family.classification;
 }
 
-std::optional<HfSetting> labels_of(const Json& config, const HfFamily& family) {
+void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out) {
   constexpr int64_t kDefault = 2;  // of transformers
-  if (!has_scores(config, family)) return std::nullopt;
+  if (!has_scores(config, family)) return;
   const Json names = config.value("id2label", Json()), number = config.value("num_labels", Json());
   const bool named = names.is_object() && !names.empty(), given = number.is_number_integer();
   const int64_t count = named   ? static_cast<int64_t>(names.size())
                         : given ? number.get<int64_t>()
                                 : kDefault;
-  return HfSetting{.path = cat("model.", kLabelsSetting),
-                   .theirs = named ? "id2label" : "num_labels",
-                   .value = Node::integer(count),
-                   .omitted = !named && !given};
-}
-
-std::optional<HfRefusal> problem_of(const Json& config, int64_t labels) {
+  out.settings.push_back({.path = cat("model.", kLabelsSetting),
+                          .theirs = named ? "id2label" : "num_labels",
+                          .value = Node::integer(count),
+                          .omitted = !named && !given});
   const Json problem = config.value("problem_type", Json());
   const bool single = problem.is_null() || problem == "single_label_classification",
-             reward = problem == "regression" && labels == 1;
-  if (single || reward) return std::nullopt;
-  return HfRefusal{
-      .key = "problem_type",
-      .what = cat("problem_type is ", problem.dump(),
-                  "; mtrain trains one label of several (single_label_classification), or one "
-                  "score as a reward"),
-      .fix = "if the labels exclude each other, set problem_type to null in config.json"};
+             reward = problem == "regression" && count == 1;
+  if (single || reward) return;
+  out.refused.push_back(
+      {.key = "problem_type",
+       .what = cat("problem_type is ", problem.dump(),
+                   "; mtrain trains one label of several (single_label_classification), or one "
+                   "score as a reward"),
+       .fix = "if the labels exclude each other, set problem_type to null in config.json"});
 }
 
 void write_labels(Json& config, const Json& source, size_t count,

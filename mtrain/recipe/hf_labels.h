@@ -12,11 +12,10 @@ namespace mtrain::hf {
 
 /// Whether the architecture is that of the family with a head of scores.
 bool has_scores(const Json& config, const HfFamily& family);
-/// The setting model.labels of a folder with a head of scores; nothing for another folder, with
-/// which the recipe decides whether a new head takes the place of that over the vocabulary.
-std::optional<HfSetting> labels_of(const Json& config, const HfFamily& family);
-/// The refusal of a folder whose scores are those of a task that mtrain does not train.
-std::optional<HfRefusal> problem_of(const Json& config, int64_t labels);
+/// Adds the setting model.labels of a folder with a head of scores, and a refusal if they are those
+/// of a task that mtrain does not train. Nothing for another folder, with which the recipe decides
+/// whether a new head takes the place of that over the vocabulary.
+void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out);
 /// Writes id2label and label2id, by which transformers counts labels: `names` if there are `count`,
 /// otherwise those of `source`, the config.json from which the run started, or LABEL_0 …; and what
 /// `source` says of the task (problem_type).

@@ -31,6 +31,8 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
     // of them.
     if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
       add(missing, d.path);
+    else if (d.code == "rule peft-base")  // so is the folder of weights
+      add(missing, "model.init_from");
     else if (d.code == "not-built")
       add(parts, part_of(d.message));
     else

@@ -489,8 +489,7 @@ void add_adapters(const PeftAdapter& adapter, const std::string& folder, Session
     for (size_t i = 0; i < tensor.parameters.size(); ++i)
       add_rows(*session.parameters.find(tensor.parameters[i]), i, place, delta, m.magnitude);
   }
-  for (const PeftModule* m : left)
-    faults.push_back(cat(m->module(), " is no weight of this model"));
+  for (const auto* m : left) faults.push_back(cat(m->module(), " is no weight of this model"));
   for (const PeftWhole* w : whole) faults.push_back(cat(w->tensor, " is no tensor of this model"));
   MT_USER_CHECK(faults.empty(), ErrorClass::checkpoint,
                 cat("the adapters of ", printable(folder), " do not fit this model:\n  ",

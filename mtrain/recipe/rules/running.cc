@@ -134,6 +134,12 @@ constexpr Rule kRules[] = {
     {"peft-pissa-base", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "model.init_from != ''", "peft.init=pissa needs model.init_from",
      "only trained weights have singular vectors that matter", "peft.init='kaiming'"},
+    {"peft-pissa-given", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
+     "peft.init_from == ''", "adapters of peft.init_from do not start from singular vectors",
+     "exported adapters of such a start belong to the whole weights: continue with them as with "
+     "any "
+     "others",
+     "peft.init='kaiming'"},
     {"peft-pissa-type", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "peft.type == 'lora'", "peft.init=pissa needs peft.type=lora, not {peft.type}",
      "norms of rows would be those of what is left of the weights",

@@ -192,16 +192,6 @@ TEST_CASE("both kinds of adapters learn the same in every layout") {
   }
 }
 
-TEST_CASE("adapters that are given do not start from singular vectors") {
-  const Scratch scratch("mtrain-pissa-given");
-  write_case(scratch, "pissa");
-  const std::string set = "peft.type=lora peft.rank=4 peft.alpha=6 train.steps=0 ";
-  done(scratch, "r.yaml -q run.dir=none " + set);
-  done(scratch, "-q export none given");
-  done(scratch, "r.yaml -q run.dir=run peft.init=pissa peft.init_from=given " + set);
-  CHECK(eval_loss(scratch, "run") == eval_loss(scratch, "none"));
-}
-
 TEST_CASE("singular vectors have the same bits in every layout") {
   const Scratch scratch("mtrain-pissa-bits");
   write_case(scratch, "pissa");

@@ -104,8 +104,8 @@ TEST_CASE("qlora is no type of adapters: the help says how to write it") {
   const std::string err = told(scratch, "check r.yaml peft.type=qlora", 10);
   for (const char* part : {"peft=qlora", "peft.base=nf4"}) CHECK_MESSAGE(has(err, part), err);
   CHECK(has(told(scratch, "check r.yaml peft.type=QDoRA", 10), "peft.type=dora"));
-  done(scratch, "check r.yaml peft.type=lora peft.base=nf4");
-  done(scratch, "check r.yaml +peft=qlora");
+  done(scratch, "check r.yaml peft.type=lora peft.base=int8");
+  done(scratch, "check r.yaml +peft=qlora peft.base=int8 peft.double_quant=false");
 }
 
 TEST_CASE("an objective with a reference needs a run") {

@@ -87,8 +87,8 @@ double products_of(const BuiltModel& model, const Recipe& of) {
   for (const Parameter& p : model.list().all()) {
     if (p.global.rank() < 2) continue;
     const auto count = static_cast<double>(p.global.numel());
-    const bool tied =
-        p.name == "embed.weight" && of.config.root().at("model.tie_embeddings").as_bool();
+    const bool tied = p.name == "embed.weight" && number(of, "model.labels", 0) == 0 &&
+                      of.config.root().at("model.tie_embeddings").as_bool();
     if (p.role == ParamRole::embedding && !tied) continue;
     products += p.role == ParamRole::expert_matrix ? count * chosen : count;
   }
