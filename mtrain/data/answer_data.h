@@ -1,4 +1,4 @@
-// AnswerData: what a dataset of answers says about its records, beside Dataset. A dataset whose
+// AnswerData: what a dataset of answers says about its records in addition to Dataset. One whose
 // objective() is Dataset::kPreferences may implement it. Const members are safe from any thread.
 #pragma once
 #include <string>

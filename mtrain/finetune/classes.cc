@@ -12,15 +12,8 @@ namespace mtrain::finetune {
 
 void ClassSettings::bind(Fields& f) {
   f.objective(Dataset::kClasses);
-  f.resume(ResumeClass::data);
-  f("path", path, "records for training: a file of JSON lines or of one JSON list")
-      .example("data/reviews.jsonl")
-      .input_path();
-  f("valid_path", valid_path, "records for validation; split is then not applied").input_path();
-  f("test_path", test_path, "records for testing; split is then not applied").input_path();
-  f("split", split,
-    "proportions of the records for train, valid and test, which are assigned at random")
-      .example("95,5,0");
+  bind_files(f, "records for training: a file of JSON lines or of one JSON list",
+             "data/reviews.jsonl");
   f("labels", labels,
     "the names of the classes, in the order of their numbers, as many as model.labels; empty: "
     "records have numbers from 0 on")
@@ -157,11 +150,11 @@ class ClassLoader {
 
   /// Removes the end of the text, not the tokens that the tokenizer adds after it.
   void shorten(std::vector<int32_t>& ids, size_t most) {
-    std::vector<int32_t> added;  // around an empty text
-    call_plugin(tokenizer_, "encode()",
-                [&] { tokenizer_.encode_with("", {.add_special = true}, added, nullptr); });
-    const auto differs = std::mismatch(added.rbegin(), added.rend(), ids.rbegin(), ids.rend());
-    const auto after = std::min(static_cast<size_t>(differs.first - added.rbegin()), most - 1);
+    if (added_.empty())
+      call_plugin(tokenizer_, "encode()",
+                  [&] { tokenizer_.encode_with("", {.add_special = true}, added_, nullptr); });
+    const auto differs = std::mismatch(added_.rbegin(), added_.rend(), ids.rbegin(), ids.rend());
+    const auto after = std::min(static_cast<size_t>(differs.first - added_.rbegin()), most - 1);
     ids.erase(ids.end() - static_cast<std::ptrdiff_t>(ids.size() - most + after),
               ids.end() - static_cast<std::ptrdiff_t>(after));
   }
@@ -169,6 +162,7 @@ class ClassLoader {
   ClassFile& file_;
   const ClassSettings& settings_;
   const Tokenizer& tokenizer_;
+  std::vector<int32_t> added_;  // the tokens around an empty text
   int64_t seq_length_, classes_;
   ExampleStore store_;
 };

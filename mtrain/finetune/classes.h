@@ -11,13 +11,12 @@
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/finetune/packed_source.h"
 #include "mtrain/finetune/record_file.h"
+#include "mtrain/finetune/record_files.h"
 
 namespace mtrain::finetune {
 
-struct MT_API ClassSettings {
-  std::string path, valid_path, test_path, split = "95,5,0", text_field = "text",
-                                           label_field = "label", too_long = "truncate",
-                                           on_bad = "fail";
+struct MT_API ClassSettings : RecordFiles {
+  std::string text_field = "text", label_field = "label", too_long = "truncate", on_bad = "fail";
   int64_t max_bad = 1000;
   std::vector<std::string> labels;
   void bind(Fields& f);

@@ -13,13 +13,13 @@
 #include "mtrain/data/dataset.h"
 #include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/packed_file.h"
+#include "mtrain/finetune/record_files.h"
 #include "mtrain/finetune/record_format.h"
 
 namespace mtrain::finetune {
 
 /// Settings shared by all datasets of records. Value.
-struct MT_API RecordSettings {
-  std::string path, valid_path, test_path, split = "95,5,0";
+struct MT_API RecordSettings : RecordFiles {
   Node columns, roles;
   std::string chat_template, template_path, template_name = "default", date = "2024-07-26", prompt,
                                             on_bad = "fail";

@@ -66,17 +66,10 @@ void check_roles(const std::map<std::string, std::string>& roles) {
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
-  f.resume(ResumeClass::data);
-  f("path", path,
-    "records for training: a file of JSON lines or of one JSON list; sft also takes the output "
-    "prefix of `mtrain data pack`")
-      .example("data/chats.jsonl")
-      .input_path();
-  f("valid_path", valid_path, "records for validation; split is then not applied").input_path();
-  f("test_path", test_path, "records for testing; split is then not applied").input_path();
-  f("split", split,
-    "proportions of the records for train, valid and test, which are assigned at random")
-      .example("95,5,0");
+  bind_files(f,
+             "records for training: a file of JSON lines or of one JSON list; sft also takes the "
+             "output prefix of `mtrain data pack`",
+             "data/chats.jsonl");
   f("columns", columns,
     "field names of the file where they differ from the format's: {mtrain's name: name in the "
     "file}")

@@ -60,6 +60,16 @@ std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
   return common;
 }
 
+std::vector<float> Parameter::own_part(std::span<const float> whole) const {
+  std::vector<float> own(static_cast<size_t>(numel()));
+  for (const ParamBox& box : boxes())
+    for_each_run(box.global, global, box.local, local,
+                 [&](int64_t from, int64_t to, int64_t count) {
+                   std::copy_n(whole.data() + from, count, own.data() + to);
+                 });
+  return own;
+}
+
 std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
   std::vector<std::pair<int64_t, int64_t>> runs, ranges;
   for (const ParamBox& box : boxes())

@@ -100,6 +100,8 @@ struct MT_API Parameter {
   std::vector<std::pair<int64_t, int64_t>> primary_ranges() const;
   /// The boxes that this rank holds: one, or one for each combination of pieces.
   std::vector<ParamBox> boxes() const;
+  /// The values of this rank's part, from those of the whole parameter [global].
+  std::vector<float> own_part(std::span<const float> whole) const;
   /// The boxes of local elements [begin, end); a few more if the range ends within a row.
   std::vector<ParamBox> boxes_of(int64_t begin, int64_t end) const;
   /// The value, attached to the tape unless it is frozen.

@@ -155,28 +155,19 @@ std::string take_magnitude(const PeftModule& m, const AdaptedTensor& tensor,
 /// the norms of `magnitude`, unless that is empty.
 void add_rows(Parameter& p, size_t index, const HfPlacement& place, const std::vector<float>& delta,
               const std::vector<float>& magnitude) {
-  MT_USER_CHECK(!p.coded, ErrorClass::config,
-                cat("adapters cannot be added to ", p.name, ", which is stored as codes"),
-                "merge the run first (mtrain merge RUN --into DIR), and add them to the result");
-  ExecutionContext& ctx = p.value.context();
-  const Tensor wide = ctx.empty(p.local, DType::f32);
-  ctx.copy(wide, p.master.defined() ? p.master : p.value);
-  std::vector<float> values(static_cast<size_t>(p.numel()));
-  ctx.download(wide, values.data());
-  for (const HfRows& run : place.rows)
-    for (int64_t i = 0; run.parameter == index && i < run.rows; ++i) {
-      const float* from = delta.data() + (run.tensor_row + i * run.tensor_step) * place.width;
-      float* to = values.data() + (run.parameter_row + i) * place.width;
-      for (int64_t c = 0; c < place.width; ++c) to[c] += from[c];
-      if (magnitude.empty()) continue;
-      const std::span<float> row(to, static_cast<size_t>(place.width));
-      const float norm = row_norms(row, 1, place.width, false)[0],
-                  wanted = magnitude[static_cast<size_t>(run.tensor_row + i * run.tensor_step)];
-      for (float& x : row) x *= norm > 0 ? wanted / norm : 1;
-    }
-  ctx.upload(wide, values.data());
-  if (p.master.defined()) ctx.copy(p.master, wide);
-  if (p.dtype != DType::f32) ctx.copy(p.value, wide);
+  change_values(p, [&](std::span<float> values) {
+    for (const HfRows& run : place.rows)
+      for (int64_t i = 0; run.parameter == index && i < run.rows; ++i) {
+        const float* from = delta.data() + (run.tensor_row + i * run.tensor_step) * place.width;
+        float* to = values.data() + (run.parameter_row + i) * place.width;
+        for (int64_t c = 0; c < place.width; ++c) to[c] += from[c];
+        if (magnitude.empty()) continue;
+        const std::span<float> row(to, static_cast<size_t>(place.width));
+        const float norm = row_norms(row, 1, place.width, false)[0],
+                    wanted = magnitude[static_cast<size_t>(run.tensor_row + i * run.tensor_step)];
+        for (float& x : row) x *= norm > 0 ? wanted / norm : 1;
+      }
+  });
 }
 
 std::vector<std::string> differing_modules(const PeftAdapter& adapter,

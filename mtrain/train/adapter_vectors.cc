@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/train/adapter_whole.h"
 
 namespace mtrain {
 
@@ -56,22 +57,13 @@ std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerV
 std::string bias_of(const PeftModule& m) { return m.module() + ".bias"; }
 
 void scale_parameter(Parameter& p, size_t index, const HfPlacement& place, const PeftModule& m) {
-  MT_USER_CHECK(!p.coded, ErrorClass::config,
-                cat("adapters cannot be added to ", p.name, ", which is stored as codes"),
-                "merge the run first (mtrain merge RUN --into DIR), and add them to the result");
-  ExecutionContext& ctx = p.value.context();
-  const Tensor wide = ctx.empty(p.local, DType::f32);
-  ctx.copy(wide, p.master.defined() ? p.master : p.value);
-  std::vector<float> values(static_cast<size_t>(p.numel()));
-  ctx.download(wide, values.data());
-  for (const HfRows& run : place.rows)
-    for (int64_t i = 0; run.parameter == index && i < run.rows; ++i)
-      for (int64_t c = 0; c < place.width; ++c)
-        values[static_cast<size_t>((run.parameter_row + i) * place.width + c)] *=
-            gain_of(m, run.tensor_row + i * run.tensor_step, c);
-  ctx.upload(wide, values.data());
-  if (p.master.defined()) ctx.copy(p.master, wide);
-  if (p.dtype != DType::f32) ctx.copy(p.value, wide);
+  change_values(p, [&](std::span<float> values) {
+    for (const HfRows& run : place.rows)
+      for (int64_t i = 0; run.parameter == index && i < run.rows; ++i)
+        for (int64_t c = 0; c < place.width; ++c)
+          values[static_cast<size_t>((run.parameter_row + i) * place.width + c)] *=
+              gain_of(m, run.tensor_row + i * run.tensor_step, c);
+  });
 }
 
 void scale_values(const PeftModule& m, bool bias, std::span<float> values) {

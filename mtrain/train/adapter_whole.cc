@@ -64,15 +64,24 @@ std::vector<float> stored_values(CheckpointReader& reader, const std::string& na
   return out;
 }
 
+void change_values(Parameter& p, const std::function<void(std::span<float>)>& change) {
+  MT_USER_CHECK(!p.coded, ErrorClass::config,
+                cat("adapters cannot be added to ", p.name, ", which is stored as codes"),
+                "merge the run first (mtrain merge RUN --into DIR), and add them to the result");
+  ExecutionContext& ctx = p.value.context();
+  const Tensor wide = ctx.empty(p.local, DType::f32);
+  ctx.copy(wide, p.master.defined() ? p.master : p.value);
+  std::vector<float> values(static_cast<size_t>(p.numel()));
+  ctx.download(wide, values.data());
+  change(values);
+  ctx.upload(wide, values.data());
+  if (p.master.defined()) ctx.copy(p.master, wide);
+  if (p.dtype != DType::f32) ctx.copy(p.value, wide);
+}
+
 void put_part(Parameter& p, const std::vector<float>& whole) {
-  std::vector<float> own(static_cast<size_t>(p.numel()));
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box.global, p.global, box.local, p.local,
-                 [&](int64_t global, int64_t local, int64_t run) {
-                   std::copy_n(whole.data() + global, run, own.data() + local);
-                 });
   ExecutionContext& ctx = p.master.context();
-  ctx.upload(p.master, own.data());
+  ctx.upload(p.master, p.own_part(whole).data());
   if (p.dtype != DType::f32) ctx.copy(p.value, p.master);
 }
 

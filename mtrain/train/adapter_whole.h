@@ -1,7 +1,9 @@
 // Tensors that a run with adapters trains directly, not through adapters (peft.train; peft's
 // modules_to_save). Stateless functions for one thread.
 #pragma once
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,9 @@ namespace mtrain {
 std::vector<float> stored_values(CheckpointReader& reader, const std::string& name,
                                  const Shape& shape);
 
+/// Lets `change` change the values [local] of a parameter, in fp32. Error(config) for a quantized
+/// one, to which adapters cannot be added.
+void change_values(Parameter& p, const std::function<void(std::span<float>)>& change);
 /// Fills this rank's part of a parameter that is trained, and that has memory.
 void put_part(Parameter& p, const std::vector<float>& whole);
 

@@ -314,14 +314,7 @@ class Importer {
     const std::vector<float> made = is_upcycled(p.name)
                                         ? upcycled(*options_.upcycling, p.name, p.global, values_)
                                         : std::vector<float>();
-    const std::vector<float>& all = is_upcycled(p.name) ? made : values_;
-    std::vector<float> own(static_cast<size_t>(p.numel()));
-    for (const ParamBox& box : p.boxes())
-      for_each_run(box.global, p.global, box.local, p.local,
-                   [&](int64_t global, int64_t local, int64_t run) {
-                     std::copy_n(all.data() + global, run, own.data() + local);
-                   });
-    put(p, own);
+    put(p, p.own_part(is_upcycled(p.name) ? made : values_));
   }
 
   void fill_random(Parameter& p) const {

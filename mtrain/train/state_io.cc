@@ -325,14 +325,8 @@ std::vector<float> whole_values(CheckpointReader& reader, const Parameter& p) {
 /// Writes this rank's part of a frozen parameter.
 void put_frozen(Parameter& p, const std::vector<float>& whole) {
   if (p.coded) return set_values(p, whole);
-  std::vector<float> own(static_cast<size_t>(p.numel()));
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box.global, p.global, box.local, p.local,
-                 [&](int64_t global, int64_t local, int64_t run) {
-                   std::copy_n(whole.data() + global, run, own.data() + local);
-                 });
   ExecutionContext& ctx = p.value.context();
-  ctx.copy(p.value, ctx.from_host<float>(own, p.local));
+  ctx.copy(p.value, ctx.from_host<float>(p.own_part(whole), p.local));
 }
 
 bool lacks_score(const std::vector<StoredTensorInfo>& stored) {

@@ -83,6 +83,25 @@ def run(params, forward, batch, masked=None, optimizer=None):
     return {"input_ids": inputs, "logits": logits0, "grads": grads0, "steps": steps, "params": final}
 
 
+def train_by(model, evaluate, steps, kept):
+    """`steps` steps of AdamW as in run(), of what `evaluate()` gives: the loss, and numbers to note. Then the first 64 values of the
+    parameters `kept`."""
+    params = dict(model.named_parameters())
+    groups = [{"params": [p for n, p in params.items() if decays(n, p)], "weight_decay": WEIGHT_DECAY},
+              {"params": [p for n, p in params.items() if not decays(n, p)], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    noted = []
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        loss, metrics = evaluate()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), CLIP, foreach=False)
+        noted.append({"loss": loss.item(), "grad_norm": norm.item(), **metrics})
+        optimizer.step()
+    values = {n: [float(f"{v:.8g}") for v in params[n].detach().flatten()[:64].tolist()] for n in kept if n in params}
+    return {"steps": noted, "weights": values}
+
+
 def fresh(directory):
     """An empty directory; an earlier set of that name is deleted, so that no stale shard survives."""
     if os.path.isdir(directory):

@@ -96,7 +96,7 @@ def of_trainer(config, trainer_class, config_class, rows):
         trainer._metrics["train"].clear()
         model.train()
         loss = trainer._compute_loss(model, batch, False)
-        return loss, {k: v[-1] for k, v in trainer._metrics["train"].items() if k.startswith(("rewards/", "logps/"))}
+        return loss, {k: v[-1] for k, v in sorted(trainer._metrics["train"].items()) if k.startswith(("rewards/", "logps/"))}
 
     return model, evaluate
 
@@ -138,26 +138,9 @@ def of_functions(config, rows):
         metrics.update({"rewards/chosen": c.mean().item(), "rewards/rejected": r.mean().item(),
                         "rewards/accuracies": (c > r).float().mean().item(), "rewards/margins": (c - r).mean().item(),
                         "logps/chosen": logp[:, 0].mean().item(), "logps/rejected": logp[:, 1].mean().item()})
-        return loss, metrics
+        return loss, dict(sorted(metrics.items()))
 
     return model, evaluate
-
-
-def train(model, evaluate):
-    params = dict(model.named_parameters())
-    decay = [p for n, p in params.items() if common.decays(n, p)]
-    keep = [p for n, p in params.items() if not common.decays(n, p)]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": common.WEIGHT_DECAY}, {"params": keep, "weight_decay": 0.0}],
-                                  lr=common.LR, betas=common.BETAS, eps=common.EPS, foreach=False)
-    steps = []
-    for _ in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        loss, metrics = evaluate()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), common.CLIP, foreach=False)
-        steps.append({"loss": loss.item(), "grad_norm": norm.item(), **dict(sorted(metrics.items()))})
-        optimizer.step()
-    return {"steps": steps, "weights": {n: [float(f"{v:.8g}") for v in params[n].detach().flatten()[:64].tolist()] for n in KEPT}}
 
 
 def main():
@@ -180,7 +163,7 @@ def main():
             model, evaluate = of_trainer(config, trl.DPOTrainer, trl.DPOConfig, pair_rows)
         else:
             model, evaluate = of_functions(config, pair_rows)
-        cases[name] = {"settings": settings, **train(model, evaluate)}
+        cases[name] = {"settings": settings, **common.train_by(model, evaluate, STEPS, KEPT)}
         print(name, [round(s["loss"], 6) for s in cases[name]["steps"]])
     directory = os.path.join(args.output_dir, "objectives")
     common.fresh(directory)

@@ -88,24 +88,6 @@ def of_model(model, rows):
     return evaluate
 
 
-def train(model, evaluate):
-    params = dict(model.named_parameters())
-    decay = [p for n, p in params.items() if common.decays(n, p)]
-    keep = [p for n, p in params.items() if not common.decays(n, p)]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": common.WEIGHT_DECAY}, {"params": keep, "weight_decay": 0.0}],
-                                  lr=common.LR, betas=common.BETAS, eps=common.EPS, foreach=False)
-    steps = []
-    for _ in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        loss, metrics = evaluate()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(list(params.values()), common.CLIP, foreach=False)
-        steps.append({"loss": loss.item(), "grad_norm": norm.item(), **metrics})
-        optimizer.step()
-    kept = [n for n in KEPT if n in params]
-    return {"steps": steps, "weights": {n: [float(f"{v:.8g}") for v in params[n].detach().flatten()[:64].tolist()] for n in kept}}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output_dir")
@@ -135,7 +117,7 @@ def main():
         else:
             with_margins = config.pop("margins", False)
             evaluate = of_trl(model, config, [dict(r, margin=m) for r, m in zip(pair_rows, MARGINS)] if with_margins else pair_rows)
-        cases[name] = {"model": folder, "settings": settings, **train(model, evaluate)}
+        cases[name] = {"model": folder, "settings": settings, **common.train_by(model, evaluate, STEPS, KEPT)}
         print(name, [round(s["loss"], 6) for s in cases[name]["steps"]], cases[name]["steps"][0])
     with open(os.path.join(directory, "golden.json"), "w") as f:
         lines = [f' "{name}": {json.dumps(case)}' for name, case in cases.items()]

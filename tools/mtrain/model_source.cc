@@ -184,7 +184,7 @@ void refuse_adapters(const fs::path& from) {
   const std::string base = peft_base(from);
   throw Error(ErrorClass::checkpoint,
               cat(from.string(), " has adapters (adapter_config.json), not the weights of a model"),
-              cat("give their model, and the adapters beside it: --from ",
+              cat("give their model with --from and the adapters with --adapter: --from ",
                   base.empty() ? "MODEL" : printable(base), " --adapter ", from.string()));
 }
 

@@ -36,15 +36,11 @@ class ClassificationDataset final : public Dataset {
   std::string_view objective() const override { return kClasses; }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    const bool own = !settings_.valid_path.empty() || !settings_.test_path.empty();
+    const bool own = settings_.own_splits();
     const ClassFile& file = !own || which == Split::train ? train_
                             : which == Split::valid       ? valid_
                                                           : test_;
-    MT_USER_CHECK(
-        file.texts, ErrorClass::config,
-        cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
-        "set it, or leave both valid_path and test_path out so that dataset.split divides the "
-        "records");
+    require_split(file.texts != nullptr, which);
     Packs packs;
     packs.items = share_of_examples(own ? "1" : settings_.split, own ? Split::train : which,
                                     file.size(), printable(file.path.string()));

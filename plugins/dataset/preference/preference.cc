@@ -42,15 +42,11 @@ class PreferenceDataset final : public Dataset, public AnswerData {
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     const RecordSettings& r = settings_.records;
-    const bool own = !r.valid_path.empty() || !r.test_path.empty();
+    const bool own = r.own_splits();
     const PreferenceFile& file = !own || which == Split::train ? train_
                                  : which == Split::valid       ? valid_
                                                                : test_;
-    MT_USER_CHECK(
-        file.answers, ErrorClass::config,
-        cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
-        "set it, or leave both valid_path and test_path out so that dataset.split divides the "
-        "records");
+    require_split(file.answers != nullptr, which);
     std::vector<int32_t> chosen = share_of_examples(own ? "1" : r.split, own ? Split::train : which,
                                                     file.size(), printable(file.path.string()));
     auto packs = std::make_shared<const Packs>(preference_packs(file, chosen));

@@ -97,18 +97,12 @@ class SftDataset final : public Dataset {
     return settings_.packing == "offline" && !(train_.packed && (!own_files() || valid_.packed));
   }
 
-  bool own_files() const {
-    return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty();
-  }
+  bool own_files() const { return settings_.records.own_splits(); }
 
   const Part& part_of(Split which) const {
     if (which == Split::train || !own_files()) return train_;
     const Part& part = which == Split::valid ? valid_ : test_;
-    MT_USER_CHECK(
-        part, ErrorClass::config,
-        cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
-        "set it, or leave both valid_path and test_path out so that dataset.split divides the "
-        "records");
+    require_split(static_cast<bool>(part), which);
     return part;
   }
 

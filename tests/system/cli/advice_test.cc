@@ -1,5 +1,5 @@
-// What a user is told who asks for something that has no effect, does not exist or does not fit:
-// the warning or the help names what to write instead.
+// Warnings and help for settings and arguments that have no effect, do not exist or do not fit:
+// they name what to write instead.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "done.h"
+#include "python_check.h"
 #include "roots.h"
 #include "shell.h"
 #include "training_run.h"
@@ -75,8 +76,6 @@ void train(const Scratch& scratch, const std::string& type, const std::string& m
 }  // namespace
 
 TEST_CASE("a GGUF file of a run has what llama.cpp's converter gives the run's folder") {
-  const char* given = std::getenv("MTRAIN_TEST_PYTHON");
-  const std::string python = given ? given : "python3";
   const std::pair<std::string, std::string> models[] = {
       {"llama", ""},
       {"llama", ", attention: {qk_norm: true}"},
@@ -92,16 +91,8 @@ TEST_CASE("a GGUF file of a run has what llama.cpp's converter gives the run's f
       const Outcome said = done(scratch, "export run " + dtype + ".gguf --dtype " + dtype);
       CHECK_MESSAGE(has(said.out, "1 file"), said.out);
       done(scratch, "-q convert " + folder + " again-" + dtype + ".gguf --dtype " + dtype);
-      const Outcome checked =
-          run({.arguments = {
-                   "/usr/bin/env", python, (source_root() / "tests/golden/gguf_check.py").string(),
-                   (scratch / (dtype + ".gguf")).string(), (scratch / folder).string(), dtype}});
-      if (checked.status == 77 || checked.status == 127) {
-        MESSAGE("not compared with the package gguf, which ", python, " does not have");
-        continue;
-      }
-      const std::string details = checked.out + checked.err;
-      CHECK_MESSAGE(checked.status == 0, details);
+      python_agrees("gguf_check.py",
+                    {(scratch / (dtype + ".gguf")).string(), (scratch / folder).string(), dtype});
     }
     done(scratch, "-q convert fp32 own-type.gguf");  // the folder's, without --dtype
     CHECK(slurp(scratch / "own-type.gguf") == slurp(scratch / "again-f32.gguf"));

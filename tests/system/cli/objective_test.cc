@@ -14,6 +14,7 @@
 #include "built_plugins.h"
 #include "done.h"
 #include "golden_case.h"
+#include "letter_pairs.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/train/file_values.h"
@@ -401,33 +402,8 @@ TEST_CASE("mixtures of experts learn an objective with their routers' losses, an
 
 TEST_CASE("the recipe quickstart_dpo learns to prefer small letters to capitals") {
   const Scratch scratch("mtrain-quickstart-dpo");
-  std::vector<std::string> words;
-  for (const char* page : {"README.md", "docs/data.md", "docs/checkpoints.md"}) {
-    std::istringstream text(slurp(source_root() / page));
-    for (std::string word; text >> word;)
-      if (std::ranges::all_of(word, [](char c) { return std::isalpha(c) || c == '.' || c == ','; }))
-        words.push_back(word);
-  }
-  auto joined = [&](auto begin, auto end) {
-    std::string out;
-    for (auto at = begin; at != end; ++at) out += " " + *at;
-    return out;
-  };
-  std::string lines;
-  for (size_t at = 0; at + 10 <= words.size(); at += 10) {
-    const auto first = words.begin() + static_cast<ptrdiff_t>(at);
-    const std::string answer = joined(first + 4, first + 10);
-    std::string capitals = answer;
-    for (char& c : capitals) c = static_cast<char>(std::toupper(c));
-    lines += json{{"prompt", joined(first, first + 4)}, {"chosen", answer}, {"rejected", capitals}}
-                 .dump() +
-             "\n";
-  }
-  scratch.write("pairs.jsonl", lines);
-  done(scratch,
-       "quickstart_dpo -q run.dir=run dataset.path=pairs.jsonl mixed_precision=fp32 "
-       "run.threads=2 train.steps=60 model.layers=2 model.hidden_size=128 model.heads=2 "
-       "model.ffn_hidden_size=256 optimizer.lr=1e-3 validation.interval=0");
+  write_letter_pairs(scratch);
+  done(scratch, "quickstart_dpo -q run.dir=run" + kLetterPairs);
   const std::vector<double> right = column(scratch / "run", "rewards/accuracies");
   REQUIRE(right.size() == 60);
   CHECK(right.front() == 0);  // model and reference are the same

@@ -13,8 +13,10 @@
 #include "built_plugins.h"
 #include "done.h"
 #include "golden_case.h"
+#include "letter_pairs.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/optim/objective.h"
+#include "python_check.h"
 #include "roots.h"
 
 using namespace mtrain::testing;
@@ -121,25 +123,16 @@ TEST_CASE("a folder of scores is the same after import and export") {
 }
 
 TEST_CASE("transformers loads an exported folder of scores without a warning, with equal scores") {
-  const char* given = std::getenv("MTRAIN_TEST_PYTHON");
-  const std::string python = given ? given : "python3";
   for (const std::string model : {"llama", "qwen3", "gpt2"}) {
     CAPTURE(model);
     const Scratch scratch("mtrain-scores-transformers");
     write_case(scratch, model);
     done(scratch, "-q import there run");
     done(scratch, "-q export run out");
-    const Outcome checked = run(
-        {.arguments = {"/usr/bin/env", python,
-                       (source_root() / "tests/golden/hf_export_check.py").string(),
-                       (scratch / "out").string(),
-                       (golden_folder(model) / "expected_logits.safetensors").string(), "1e-6"}});
-    if (checked.status == 77 || checked.status == 127) {
-      MESSAGE("not loaded by transformers, which ", python, " does not have: ", checked.out);
+    if (!python_agrees("hf_export_check.py",
+                       {(scratch / "out").string(),
+                        (golden_folder(model) / "expected_logits.safetensors").string(), "1e-6"}))
       return;
-    }
-    const std::string details = checked.out + checked.err;
-    CHECK_MESSAGE(checked.status == 0, details);
   }
 }
 
@@ -321,33 +314,8 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
 
 TEST_CASE("the recipe quickstart_reward learns to score small letters above capitals") {
   const Scratch scratch("mtrain-quickstart-reward");
-  std::vector<std::string> words;
-  for (const char* page : {"README.md", "docs/data.md", "docs/checkpoints.md"}) {
-    std::istringstream text(slurp(source_root() / page));
-    for (std::string word; text >> word;)
-      if (std::ranges::all_of(word, [](char c) { return std::isalpha(c) || c == '.' || c == ','; }))
-        words.push_back(word);
-  }
-  auto joined = [&](auto begin, auto end) {
-    std::string out;
-    for (auto at = begin; at != end; ++at) out += " " + *at;
-    return out;
-  };
-  std::string lines;
-  for (size_t at = 0; at + 10 <= words.size(); at += 10) {
-    const auto first = words.begin() + static_cast<ptrdiff_t>(at);
-    const std::string answer = joined(first + 4, first + 10);
-    std::string capitals = answer;
-    for (char& c : capitals) c = static_cast<char>(std::toupper(c));
-    lines += json{{"prompt", joined(first, first + 4)}, {"chosen", answer}, {"rejected", capitals}}
-                 .dump() +
-             "\n";
-  }
-  scratch.write("pairs.jsonl", lines);
-  done(scratch,
-       "quickstart_reward -q run.dir=run dataset.path=pairs.jsonl mixed_precision=fp32 "
-       "run.threads=2 train.steps=60 model.layers=2 model.hidden_size=128 model.heads=2 "
-       "model.ffn_hidden_size=256 optimizer.lr=1e-3 validation.interval=0");
+  write_letter_pairs(scratch);
+  done(scratch, "quickstart_reward -q run.dir=run" + kLetterPairs);
   const std::vector<double> right = column(scratch / "run", "accuracy");
   REQUIRE(right.size() == 60);
   const double early = std::accumulate(right.begin(), right.begin() + 5, 0.0) / 5,
