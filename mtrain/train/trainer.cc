@@ -411,8 +411,8 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
     const MicroBatch& batch = batches[static_cast<size_t>(micro)];
     return own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
   };
-  int64_t targets = mesh_.data().comm().all_reduce_value(answers_ ? answers_->routed_tokens(batches)
-                                                                  : num_targets(batches));
+  const int64_t mine = answers_ ? answers_->routed_tokens(batches) : num_targets(batches);
+  const int64_t targets = mesh_.data().comm().all_reduce_value(mine);
   const int64_t records = answers_ ? begin_answers(batches, input_of) : 0;
   reducer_->begin_step();
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());

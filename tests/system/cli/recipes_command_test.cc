@@ -128,7 +128,7 @@ TEST_CASE(
          "datasets for t5: t5_seq2seq, mock"},
         {"--model lama", "there is no model 'lama'", "did you mean llama?"},
         {"--dataset nothing-like-it", "there is no dataset 'nothing-like-it'",
-         "there are: bert, gpt, "}}) {
+         "there are: bert, classification, gpt, "}}) {
     Outcome out = cli_in(scratch.path(), std::string("recipes new r.yaml ") + words);
     CHECK_MESSAGE(out.status == 10, out.err);
     CHECK_MESSAGE(has(out.err, message), out.err);
