@@ -20,8 +20,10 @@ configure() {
     # ccache treats paths below the checkout as relative, so that all clones share compiled files.
     export CMAKE_CXX_COMPILER_LAUNCHER="${CMAKE_CXX_COMPILER_LAUNCHER-env;CCACHE_BASEDIR=$root;CCACHE_NOHASHDIR=1;ccache}"
   fi
+  local settings=()
+  if [[ -n ${MT_CUDA_ARCHITECTURES-} ]]; then settings+=("-DMT_CUDA_ARCHITECTURES=$MT_CUDA_ARCHITECTURES"); fi
   log=$(mktemp)
-  if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$log" 2>&1; then
+  if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}" "${settings[@]}") > "$log" 2>&1; then
     tail -n 30 "$log" >&2
     rm -f "$log"
     echo "cmake could not configure $build (the end of its output is above)" >&2
