@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "kernel_harness.h"
 #include "mtrain/base/text.h"
@@ -109,6 +110,22 @@ struct AttentionGrads {
 
 struct AttentionWant {
   std::vector<double> o, lse, d_qkv, d_sinks;  // d_qkv is NaN where nothing is to be written
+};
+
+/// References by type and case: they are slow, and every level and thread count compares with the
+/// same ones.
+class AttentionWants {
+ public:
+  template <class T, class Make>
+  const AttentionWant& get(const AttentionData<T>& d, Make&& make) {
+    auto [at, is_new] = known_.try_emplace(
+        cat(name(DTypeOf<T>::value), d.shape.text(), d.variation.text(), d.causal));
+    if (is_new) at->second = make();
+    return at->second;
+  }
+
+ private:
+  std::map<std::string, AttentionWant> known_;
 };
 
 /// One query and its sequence's keys up to the last one that it attends to.

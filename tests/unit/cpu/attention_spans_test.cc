@@ -61,7 +61,7 @@ std::vector<std::vector<AttentionSpan>> calls_of(const Splitting& c, bool causal
 }
 
 template <class T>
-void check_splitting(const Splitting& splitting, bool causal, Level& level) {
+void check_splitting(const Splitting& splitting, bool causal, Level& level, AttentionWants& wants) {
   AttentionData<T> d(splitting.shape, causal);
   AttentionGrads<T> grads(d);
   Buffer<float> o(d.o.count()), lse(d.lse.count(), -std::numeric_limits<double>::infinity());
@@ -75,7 +75,8 @@ void check_splitting(const Splitting& splitting, bool causal, Level& level) {
   };
   auto calls = calls_of(splitting, causal);
   for (const auto& spans : calls) level.kernels.attention(*level.stream, with(spans));
-  AttentionWant want = reference_attention_backward(d, grads.d_o);
+  const AttentionWant& want =
+      wants.get<T>(d, [&] { return reference_attention_backward(d, grads.d_o); });
   // Values are rounded to T on the way in, and a bf16 kernel rounds probabilities, but the parts
   // are added in float.
   double factor = kRounding<T> / kRounding<float> * 2;
@@ -106,13 +107,14 @@ void check_splitting(const Splitting& splitting, bool causal, Level& level) {
 }  // namespace
 
 TEST_CASE("attention a part at a time adds up to attention over all keys") {
+  AttentionWants wants;
   for (int threads : {1, 3})
     each_level_and_dtype(
         [&]<class T>(T, Level& level) {
           for (const Splitting& splitting : splittings())
             for (bool causal : {true, false}) {
               INFO(splitting.shape.text(), causal ? " causal" : "", ", ", threads, " threads");
-              check_splitting<T>(splitting, causal, level);
+              check_splitting<T>(splitting, causal, level, wants);
             }
         },
         threads);

@@ -1,5 +1,3 @@
-#include <map>
-
 #include "attention_reference.h"
 
 namespace mtrain::testing {
@@ -19,23 +17,12 @@ const std::vector<AttentionCase> kCases = {
     {{0, 300}, 2, 1, 128},
 };
 
-/// References by type and case: they are slow, and every level compares with the same ones.
-struct Wants {
-  std::map<std::string, AttentionWant> known;
-  template <class T, class Make>
-  const AttentionWant& get(const AttentionData<T>& d, Make&& make) {
-    std::string key = cat(name(DTypeOf<T>::value), d.shape.text(), d.causal);
-    auto at = known.find(key);
-    return at != known.end() ? at->second : known.emplace(key, make()).first->second;
-  }
-};
-
 }  // namespace
 
 TEST_CASE(
     "attention matches softmax(scale q k') v at odd shapes, packed sequences and shared key "
     "heads") {
-  Wants wants;
+  AttentionWants wants;
   each_level_and_dtype([&]<class T>(T, Level& level) {
     for (const AttentionCase& shape : kCases)
       for (bool causal : {true, false}) {
@@ -54,7 +41,7 @@ TEST_CASE(
 }
 
 TEST_CASE("attention's gradients match the analytic ones and touch nothing else") {
-  Wants wants;
+  AttentionWants wants;
   each_level_and_dtype([&]<class T>(T, Level& level) {
     for (const AttentionCase& shape : kCases)
       for (bool causal : {true, false}) {

@@ -1,7 +1,5 @@
 // Attention with windows, capped scores, sinks and dropout, alone and together: values and
 // gradients at every level, and what windows leave out.
-#include <map>
-
 #include "attention_reference.h"
 
 namespace mtrain::testing {
@@ -32,16 +30,14 @@ std::vector<VariedCase> varied_cases() {
 }
 
 template <class T>
-void check_case(const VariedCase& c, bool causal, Level& level,
-                std::map<std::string, AttentionWant>& wants) {
+void check_case(const VariedCase& c, bool causal, Level& level, AttentionWants& wants) {
   AttentionData<T> d(c.shape, causal, c.variation);
   AttentionGrads<T> got(d);
   INFO(c.text(), causal ? ", causal" : "");
   level.kernels.attention(*level.stream, d.args());
   level.kernels.attention_backward(*level.stream, got.args(d));
-  auto [at, is_new] = wants.try_emplace(cat(name(DTypeOf<T>::value), c.text(), causal));
-  if (is_new) at->second = reference_attention_backward(d, got.d_o);
-  const AttentionWant& want = at->second;
+  const AttentionWant& want =
+      wants.get<T>(d, [&] { return reference_attention_backward(d, got.d_o); });
   // A bf16 kernel rounds probabilities, which dropout magnifies.
   double magnified = 1 / (1 - static_cast<double>(c.variation.dropout));
   check_close(
@@ -70,7 +66,7 @@ void check_case(const VariedCase& c, bool causal, Level& level,
 }  // namespace
 
 TEST_CASE("attention with windows, caps, sinks and dropout matches its definition") {
-  std::map<std::string, AttentionWant> wants;
+  AttentionWants wants;
   for (int threads : {1, 3})
     each_level_and_dtype(
         [&]<class T>(T, Level& level) {

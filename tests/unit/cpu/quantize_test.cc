@@ -70,20 +70,23 @@ void check_tiles(Level& level, const Shape2& s, QuantFormat format, QuantScale s
       scale == QuantScale::nvfp4 ? nvfp4_global(amax) : tensor_scaling(amax, max_of(format), 2);
   CHECK(factor == (whole || scale == QuantScale::nvfp4 ? all.decode : 1.0f));
   int64_t wrong = 0;
+  std::vector<QuantScaling> tiles(static_cast<size_t>(down * across), {all.encode, 1});
+  for (int64_t t = 0; t < (whole ? 0 : down * across); ++t) {
+    float top =
+        largest(x, s, t / across * s.tile_rows, t % across * s.tile_cols, s.tile_rows, s.tile_cols);
+    QuantScaling& mine = tiles[static_cast<size_t>(t)];
+    mine = scale == QuantScale::power_of_two ? power_of_two_scaling(top, max_of(format))
+           : scale == QuantScale::e8m0       ? e8m0_scaling(top, max_of(format))
+                                             : nvfp4_scaling(top, all.encode);
+    wrong += !same(scales.data()[t], mine.decode);
+    if (scale != QuantScale::nvfp4 && top > 0)
+      CHECK(std::exp2(std::round(std::log2(mine.decode))) == mine.decode);
+  }
   double relative = 0;
   for (int64_t r = 0; r < s.rows; ++r)
     for (int64_t c = 0; c < s.cols; ++c) {
-      int64_t i = r * s.cols + c, tr = r / s.tile_rows, tc = c / s.tile_cols;
-      QuantScaling mine{all.encode, 1};
-      if (!whole) {
-        float top = largest(x, s, tr * s.tile_rows, tc * s.tile_cols, s.tile_rows, s.tile_cols);
-        mine = scale == QuantScale::power_of_two ? power_of_two_scaling(top, max_of(format))
-               : scale == QuantScale::e8m0       ? e8m0_scaling(top, max_of(format))
-                                                 : nvfp4_scaling(top, all.encode);
-        wrong += !same(scales.data()[tr * across + tc], mine.decode);
-        if (scale != QuantScale::nvfp4 && top > 0)
-          CHECK(std::exp2(std::round(std::log2(mine.decode))) == mine.decode);
-      }
+      int64_t i = r * s.cols + c, tile = whole ? 0 : r / s.tile_rows * across + c / s.tile_cols;
+      const QuantScaling& mine = tiles[static_cast<size_t>(tile)];
       float rounded = round_to(format, static_cast<float>(x[i]) * mine.encode);
       wrong += !same(static_cast<float>(values[i]), rounded * mine.decode);
       wrong += codes.data()[i] != encode(format, rounded);
