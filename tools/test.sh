@@ -2,18 +2,19 @@
 # Sets up, builds everything and runs every test.
 #   tools/test.sh                    all tests, release build in build/
 #   tools/test.sh -R 'config|data'   matching tests; all arguments are passed to ctest
-#   tools/test.sh --all              before a release: every parallel layout, and ranks and runs killed at many more moments
+#   tools/test.sh --all              before a release: every parallel layout, every recipe spoilt at every key, and ranks and runs
+#                                    killed at many more moments
 #   MT_PRESET=asan tools/test.sh     with sanitizers (asan, tsan) or as debug build, in build/<preset>/
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=0
 case "${1-}" in
-  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
   --all)
     shift
     all=1
-    export MTRAIN_PARITY=all MTRAIN_CRASH_MOMENTS=${MTRAIN_CRASH_MOMENTS:-500} MTRAIN_FAIL_MOMENTS=${MTRAIN_FAIL_MOMENTS:-50}
+    export MTRAIN_PARITY=all MTRAIN_MUTATIONS=all MTRAIN_CRASH_MOMENTS=${MTRAIN_CRASH_MOMENTS:-500} MTRAIN_FAIL_MOMENTS=${MTRAIN_FAIL_MOMENTS:-50}
     ;;
 esac
 preset=${MT_PRESET:-release}

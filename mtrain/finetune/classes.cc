@@ -17,7 +17,8 @@ void ClassSettings::bind(Fields& f) {
   f("labels", labels,
     "the names of the classes, in the order of their numbers, as many as model.labels; empty: "
     "records have numbers from 0 on")
-      .example("[negative, positive]");
+      .example("[negative, positive]")
+      .resume(ResumeClass::impossible);
   f("text_field", text_field, "the field of a record that is its text");
   f("label_field", label_field, "the field of a record that is the name or number of its class");
   f("too_long", too_long,
@@ -57,7 +58,10 @@ namespace {
 const Json& field_of(const Json& record, const std::string& name, const char* setting,
                      const std::string& place) {
   const auto found = record.find(name);
-  if (found == record.end() || found->is_null())
+  if (found != record.end() && found->is_null())
+    refuse(place, cat("has no value in the field '", printable(name, 60), "' (null)"),
+           "give it one, or leave such records out: dataset.on_bad=skip");
+  if (found == record.end())
     refuse(place, cat("has no field '", printable(name, 60), "'"),
            cat("set dataset.", setting, " to the field's name in the file"));
   return *found;

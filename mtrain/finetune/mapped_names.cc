@@ -23,7 +23,7 @@ const Reads& reads_of(const std::string& format) {
       {"alpaca", {"instruction", "input", "output", "system", "history"}, {}},
       {"sharegpt", {"conversations", "system", "tools"}, {"*"}},
       {"openai", {"messages", "system", "tools"}, {"*"}},
-      {"prompt_completion", {"prompt", "completion", "tools"}, {"*"}},
+      {"prompt_completion", {"prompt", "completion", "system", "tools"}, {"*"}},
       {"text", {"text"}, {}},
       {"segments", {"segments"}, {"text", "label"}},
       {"tokens", {"input_ids", "labels", "attention_mask"}, {}},

@@ -144,6 +144,25 @@ Conversation::Conversation(const FormatOptions& options)
 Conversation::Conversation(Conversation&&) noexcept = default;
 Conversation::~Conversation() = default;
 
+void refuse_with_texts(const Json& record, const Columns& columns) {
+  for (const char* name : {"system", "tools"}) {
+    const Json* found = find_field(record, name, columns);
+    if (!found || found->empty() || *found == "") continue;
+    throw RecordFault{cat("has ", name, ", and its prompt and answer are texts"),
+                      "a chat template makes one text of them if prompt and answer are lists of "
+                      "messages; otherwise put it in front of the prompt"};
+  }
+}
+
+std::optional<std::string> Conversation::first_text(const std::string& role) const {
+  for (const Json& message : *messages_)
+    if (message.at("role") == role) {
+      const auto words = message.find("content");
+      return words != message.end() && words->is_string() ? std::optional(*words) : std::nullopt;
+    }
+  return std::nullopt;
+}
+
 size_t Conversation::size() const { return messages_->size(); }
 
 void Conversation::add(const Json& message, bool may_train) {

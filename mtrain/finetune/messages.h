@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Conversation {
   void set_tools(const Json& tools);
   /// REQUIRES: at least one message was added.
   Example finish() &&;
+  /// The content of the first message of a role; nothing if there is none, or if it is not a text.
+  std::optional<std::string> first_text(const std::string& role) const;
   bool empty() const { return size() == 0; }
   size_t size() const;
 
@@ -44,6 +47,10 @@ const Json* find_field(const Json& record, const char* name, const Columns& colu
 std::string missing_field(const Json& record, const char* name, const Columns& columns);
 /// The names of a record's fields, for messages.
 std::string field_names(const Json& record);
+
+/// Refuses a system message and tools of a record whose prompt and answer are texts: only a chat
+/// template puts them into a text. Throws RecordFault.
+void refuse_with_texts(const Json& record, const Columns& columns);
 
 /// Whether a text that is to be trained on, or a message of the assistant without calls, is empty.
 bool has_empty_answer(const Example& example);

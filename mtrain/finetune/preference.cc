@@ -31,11 +31,26 @@ Json messages_of(const Json& value) {
                     "wanted a message or a list of them"};
 }
 
-/// The prompt before the answers; empty when the answers contain it.
-Json context_of(const Json& record, const FormatOptions& options) {
-  for (const char* name : {"prompt", "conversations", "messages"})
-    if (const Json* found = find_field(record, name, options.columns); found && found->is_array())
-      return *found;
+/// The prompt before the answers; empty when the answers contain it. `words`: one of the answers,
+/// if they are messages. A prompt that is a text is the user's message.
+Json context_of(const Json& record, const FormatOptions& options, const Json& words = {}) {
+  const Json* text = nullptr;
+  for (const char* name : {"prompt", "conversations", "messages"}) {
+    const Json* found = find_field(record, name, options.columns);
+    if (found && found->is_array()) return *found;
+    if (found && found->is_string() && !text && *found != "") text = found;
+  }
+  if (!text || !words.is_array()) return Json::array();
+  Conversation said(options);
+  said.add_all(words, "answer");
+  const std::optional<std::string> user = said.first_text("user");
+  if (!user) return Json::array({{{"role", "user"}, {"content", *text}}});
+  if (trim(*user) != trim(text->get_ref<const std::string&>()))
+    throw RecordFault{
+        cat("has the prompt '", printable(text->get<std::string>(), 60),
+            "', and its answers begin with other words of the user: '", printable(*user, 60), "'"),
+        "leave the prompt out, or answers without it; dataset.columns={prompt: "
+        "none} ignores it"};
   return Json::array();
 }
 
@@ -67,10 +82,12 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
              &rejected = needed(record, "rejected", options);
   if (chosen.is_string()) {
     const Json& prompt = needed(record, "prompt", options);
+    refuse_with_texts(record, options.columns);
     return {text_answer(prompt, chosen), text_answer(prompt, rejected)};
   }
   const Json good = messages_of(chosen), bad = messages_of(rejected),
-             context = context_of(record, options);
+             context = context_of(record, options, good);
+  context_of(record, options, bad);  // refuses one that does not fit
   size_t alike = 0;  // common first messages are the prompt, unless a prompt is given
   while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
     ++alike;
@@ -101,11 +118,12 @@ Preference read_label(const Json& record, const FormatOptions& options) {
   const Json *completion = find_field(record, "completion", options.columns),
              *prompt = find_field(record, "prompt", options.columns);
   if (completion && completion->is_string()) {
+    refuse_with_texts(record, options.columns);
     out.chosen = text_answer(prompt ? *prompt : Json(""), *completion);
     return out;
   }
-  const Json context = completion ? context_of(record, options) : Json::array();
   const Json words = completion ? messages_of(*completion) : context_of(record, options);
+  const Json context = completion ? context_of(record, options, words) : Json::array();
   if (words.empty()) throw RecordFault{"has a label but neither messages nor a completion", ""};
   out.chosen = answer(record, context, words, completion ? 0 : words.size() - 1, options);
   return out;

@@ -232,12 +232,15 @@ Example RecordReader::prompt_completion(const Json& record) const {
   const Json &prompt = field(record, "prompt"), &completion = field(record, "completion");
   if (prompt.is_array() && completion.is_array()) {
     Conversation chat(options_);
+    if (std::string system = text_or(record, "system"); !system.empty())
+      chat.add_text("system", system, false);
     chat.add_all(prompt, "prompt", false);
     chat.add_all(completion, "completion");
     if (chat.empty()) throw RecordFault{"has no messages", ""};
     if (const Json* tools = find(record, "tools")) chat.set_tools(*tools);
     return std::move(chat).finish();
   }
+  refuse_with_texts(record, options_.columns);
   Example out;
   out.kind = Example::Kind::prompted;
   out.texts = {{text_of(record, "prompt"), false}, {text_of(record, "completion"), true}};

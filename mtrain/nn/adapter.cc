@@ -92,22 +92,40 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
 constexpr std::pair<std::string_view, std::string_view> kOtherModules[] = {
     {"embed_tokens", "embed.weight"}, {"wte", "embed.weight"}, {"lm_head", "head.*"}};
 
-bool is_match(std::string_view pattern, std::string_view name) {
+/// `name`: the path within the block; `path`: the whole one.
+bool is_match(std::string_view pattern, std::string_view name, std::string_view path) {
   auto among = [&](const auto& names) {
     return std::ranges::any_of(names, [&](const auto& other) {
       return other.first == pattern && glob_match(other.second, name);
     });
   };
-  return glob_match(pattern, name) || among(kOtherNames) || among(kOtherModules);
+  return glob_match(pattern, name) || glob_match(pattern, path) || among(kOtherNames) ||
+         among(kOtherModules);
+}
+
+/// A matrix has as many singular vectors as rows or columns.
+void require_rank(const std::string& layer, const Parameter& weight, size_t matrix, int64_t rank) {
+  const int64_t most = std::min(weight.matrices[matrix].num_rows(), weight.global[1]);
+  MT_USER_CHECK(
+      rank <= most, ErrorClass::config,
+      cat("peft.init=pissa: ", layer, ".weight has only ", most,
+          " singular values, fewer than peft.rank=", rank),
+      cat("set peft.rank to at most ", most, ", or leave this weight out of peft.targets"));
 }
 
 }  // namespace
 
-bool AdapterPlan::matches(const std::vector<std::string>& patterns, const std::string& name,
-                          const std::string& path) {
+std::string AdapterPlan::list_name(List list) {
+  return list == &AdapterOptions::targets       ? "targets"
+         : list == &AdapterOptions::exclude     ? "exclude"
+         : list == &AdapterOptions::feedforward ? "feedforward"
+                                                : "train";
+}
+
+bool AdapterPlan::matches(List list, const std::string& name, const std::string& path) {
   bool any = false;
-  for (const std::string& pattern : patterns)
-    if (is_match(pattern, name) || glob_match(pattern, path)) matched_.insert(pattern), any = true;
+  for (const std::string& pattern : options_.*list)
+    if (is_match(pattern, name, path)) matched_[list_name(list)].insert(pattern), any = true;
   return any;
 }
 
@@ -116,39 +134,51 @@ std::vector<size_t> AdapterPlan::matrices_of(const std::string& weight,
   const std::string name = within_block(weight);
   std::vector<size_t> out;
   candidates_.insert(name);
-  const bool whole = matches(options_.targets, name, weight),
-             none = matches(options_.exclude, name, weight);
+  const bool whole = matches(&AdapterOptions::targets, name, weight),
+             none = matches(&AdapterOptions::exclude, name, weight);
   for (size_t m = 0; m < matrices.size(); ++m) {
     const std::string last = matrices[m].name.empty() ? "" : cat(".", matrices[m].name),
                       own = name + last, path = weight + last;
     candidates_.insert(own);
-    const bool chosen = matches(options_.targets, own, path) || whole,
-               excluded = matches(options_.exclude, own, path) || none;
+    const bool chosen = matches(&AdapterOptions::targets, own, path) || whole,
+               excluded = matches(&AdapterOptions::exclude, own, path) || none;
     if (chosen && !excluded) out.push_back(m);
   }
   num_adapters_ += static_cast<int64_t>(out.size());
   return out;
 }
 
-bool AdapterPlan::scales_input(const std::string& weight) {
-  return matches(options_.feedforward, within_block(weight), weight);
+bool AdapterPlan::scales_input(const std::string& weight,
+                               const std::vector<LogicalMatrix>& matrices) {
+  const std::string name = within_block(weight);
+  if (matches(&AdapterOptions::feedforward, name, weight)) return true;
+  size_t some = 0;
+  for (const LogicalMatrix& m : matrices)
+    if (!m.name.empty())
+      some +=
+          matches(&AdapterOptions::feedforward, cat(name, ".", m.name), cat(weight, ".", m.name));
+  MT_USER_CHECK(some == 0 || some == matrices.size(), ErrorClass::config,
+                cat("peft.feedforward: the matrices of ", weight,
+                    " share their inputs, and only some of them are in peft.feedforward"),
+                cat("name the whole weight, ", name,
+                    ", in peft.feedforward and peft.targets, or leave it out of peft.feedforward"));
+  return some > 0;
 }
 
 bool AdapterPlan::adapts_experts(const std::string& weight) {
   const std::string name = within_block(weight);
   candidates_.insert(name);
-  std::vector<std::string> named;
-  std::ranges::copy_if(options_.targets, std::back_inserter(named), [](const std::string& pattern) {
-    return pattern.find("experts") != std::string::npos;
-  });
-  const bool chosen = matches(named, name, weight),
-             excluded = matches(options_.exclude, name, weight);
+  bool chosen = false;
+  for (const std::string& pattern : options_.targets)
+    if (pattern.find("experts") != std::string::npos && is_match(pattern, name, weight))
+      matched_["targets"].insert(pattern), chosen = true;
+  const bool excluded = matches(&AdapterOptions::exclude, name, weight);
   num_adapters_ += chosen && !excluded ? 1 : 0;
   return chosen && !excluded;
 }
 
 bool AdapterPlan::trains(const std::string& parameter) {
-  return is_adapter(parameter) || matches(options_.train, parameter, parameter);
+  return is_adapter(parameter) || matches(&AdapterOptions::train, parameter, parameter);
 }
 
 bool AdapterPlan::is_adapter(std::string_view parameter) {
@@ -156,12 +186,15 @@ bool AdapterPlan::is_adapter(std::string_view parameter) {
                              [&](const char* name) { return parameter.ends_with(cat(".", name)); });
 }
 
-std::vector<std::string> AdapterPlan::unmatched() const {
-  std::vector<std::string> out;
-  for (const auto* patterns :
-       {&options_.targets, &options_.exclude, &options_.feedforward, &options_.train})
-    for (const std::string& pattern : *patterns)
-      if (!matched_.contains(pattern)) out.push_back(pattern);
+std::vector<AdapterPlan::Unmatched> AdapterPlan::unmatched() const {
+  std::vector<Unmatched> out;
+  for (List list : {&AdapterOptions::targets, &AdapterOptions::exclude,
+                    &AdapterOptions::feedforward, &AdapterOptions::train}) {
+    const auto found = matched_.find(list_name(list));
+    for (const std::string& pattern : options_.*list)
+      if (found == matched_.end() || !found->second.contains(pattern))
+        out.push_back({list_name(list), pattern});
+  }
   return out;
 }
 
@@ -182,9 +215,11 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
       dropout_key_(name_key(cat(scope.path(), ".lora_dropout"))) {
   const AdapterOptions& options = plan.options();
   if (options.vectors) {
-    make_vector(scope, weight, out, in, matrices, plan.scales_input(scope.path()));
+    make_vector(scope, weight, out, in, matrices, plan.scales_input(scope.path(), weight.matrices));
     return;
   }
+  if (options.principal)
+    for (size_t m : matrices) require_rank(scope.path(), weight, m, options.rank);
   const auto count = static_cast<int64_t>(matrices.size());
   a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, initial_a(options, in.size), true,
                     ParamRole::matrix);

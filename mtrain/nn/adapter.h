@@ -5,6 +5,7 @@
 // weights have an adapter, and which parameters are trained; layers make their adapters by it, and
 // refer to it. For the rank's own thread.
 #pragma once
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -46,8 +47,9 @@ class MT_API AdapterPlan {
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
-  /// Whether the vector of a weight multiplies its inputs.
-  bool scales_input(const std::string& weight);
+  /// Whether the vector of a weight multiplies its inputs. Error(config) if that is asked for some
+  /// of its matrices only, since they share them.
+  bool scales_input(const std::string& weight, const std::vector<LogicalMatrix>& matrices);
   /// Whether the matrices of experts get adapters: a pattern of `targets` that has the word experts
   /// must match, so that others, such as mlp.*, leave them out. `weight`:
   /// "layers.3.mlp.experts.up".
@@ -65,17 +67,23 @@ class MT_API AdapterPlan {
 
   /// The names that patterns could match, within blocks: "attn.qkv", "attn.qkv.q", …
   const std::set<std::string>& candidates() const { return candidates_; }
+  /// A pattern of the list "targets", "exclude", "feedforward" or "train".
+  struct Unmatched {
+    std::string list, pattern;
+  };
   /// Patterns that nothing has matched so far.
-  std::vector<std::string> unmatched() const;
+  std::vector<Unmatched> unmatched() const;
   /// The number of matrices with adapters so far.
   int64_t num_adapters() const { return num_adapters_; }
 
  private:
-  bool matches(const std::vector<std::string>& patterns, const std::string& name,
-               const std::string& path);
+  using List = std::vector<std::string> AdapterOptions::*;
+  static std::string list_name(List list);
+  bool matches(List list, const std::string& name, const std::string& path);
 
   AdapterOptions options_;
-  std::set<std::string> candidates_, matched_;
+  std::set<std::string> candidates_;
+  std::map<std::string, std::set<std::string>> matched_;  // patterns, by the name of their list
   int64_t num_adapters_ = 0;
   bool on_ = true;
 };

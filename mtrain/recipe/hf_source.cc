@@ -1,6 +1,7 @@
 #include "mtrain/recipe/hf_source.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -35,6 +36,13 @@ fs::path hf_source_folder(const Recipe& recipe) {
 std::string hf_source_config(const Recipe& recipe) {
   const fs::path folder = hf_source_folder(recipe);
   return folder.empty() ? std::string() : read_file(folder / "config.json");
+}
+
+std::optional<int32_t> hf_pad_token(const Recipe& recipe, std::optional<int32_t> own) {
+  const auto config = nlohmann::json::parse(hf_source_config(recipe), nullptr, false);
+  if (!config.is_object() || !config.contains("pad_token_id")) return own;
+  const auto& pad = config["pad_token_id"];
+  return pad.is_number_integer() ? std::optional(pad.get<int32_t>()) : std::nullopt;
 }
 
 void check_hf_export(Recipe& recipe, const SchemaCatalog& catalog, const PluginHost& plugins) {

@@ -14,6 +14,9 @@ namespace mtrain {
 /// follows.
 inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
 
+/// The setting that names classes, and so says which of them a score belongs to.
+inline constexpr const char* kClassNames = "dataset.labels";
+
 /// Compares the recipe of a checkpoint with the current one, setting by setting, by the resume
 /// classes of the schema. Throws Error(checkpoint) for changes that are not allowed, including a
 /// changed dataset or tokenizer; the message lists all changes that matter, with their locations.

@@ -1,10 +1,14 @@
 #include "mtrain/recipe/weight_settings.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_length.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/recipe/upcycle.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
@@ -97,6 +101,9 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   constexpr const char* kType = "model.type";
   add(kType, false);
   if (!out.empty()) return out;
+  // Names of classes say which one a score belongs to.
+  const Node* names = theirs.find(kClassNames);
+  if (names && names->is_list() && names->size() > 0) add(kClassNames, false);
   for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
     for (const FieldSpec& spec : owner->fields) {
       const bool fixed = spec.resume == ResumeClass::impossible;
@@ -160,6 +167,7 @@ bool same_pattern(const Node& a, const Node& b) {
 
 constexpr const char* kVocabSize = "model.vocab_size";
 constexpr const char* kFfn = "model.ffn_hidden_size";
+constexpr const char* kLabels = "model.labels";
 
 bool resizes_vocabulary(const Node& root) {
   const Node* how = root.find("model.init_vocab");
@@ -228,6 +236,33 @@ bool is_recipes_own(Recipe& recipe, const HfSetting& theirs) {
          is("model.moe.layer_freq", 1);
 }
 
+/// Whether the model of the weights has a head of scores.
+bool has_scores(const HfFolderConfig& config, bool is_run, const Source& file) {
+  auto positive = [](const Node* n) { return n && n->is(NodeKind::integer) && n->as_int() > 0; };
+  if (is_run) return positive(parse_yaml(file.text(), file.name()).find(kLabels));
+  return std::ranges::any_of(
+      config.settings, [&](const HfSetting& s) { return s.path == kLabels && positive(&s.value); });
+}
+
+/// A new head of scores starts from random values, which adapters alone do not train.
+void require_trained_score(Recipe& recipe) {
+  const Node& root = recipe.config.root();
+  const Node *labels = root.find(kLabels), *peft = root.find("peft.type"),
+             *trained = root.find("peft.train");
+  if (!recipe.report.ok() || !labels || !labels->is(NodeKind::integer) || labels->as_int() == 0 ||
+      !peft || peft->as_text() == "none")
+    return;
+  if (trained && trained->is_list())
+    for (const Node& pattern : trained->items())
+      if (glob_match(pattern.as_text(), "score.weight")) return;
+  recipe.report
+      .error("new-score", kLabels, labels->loc(),
+             cat("score.weight starts from random values, since the model of ",
+                 root.at("model.init_from").as_text(),
+                 " has no head of scores, and peft does not train it"))
+      .fix("add it to peft.train: peft.train=[score.weight]");
+}
+
 /// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
 /// so. `implied`: HfFolderConfig::implied.
 void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
@@ -249,7 +284,7 @@ void judge_setting(const HfSetting& theirs, const Node& ours, const std::string&
                  theirs.theirs.empty() ? std::string(", whose model_type means ")
                  : theirs.omitted      ? cat(", which omits ", theirs.theirs,
                                              ", so its default in transformers applies: ")
-                                       : cat(", where ", theirs.theirs, " is "),
+                                       : cat(", whose ", theirs.theirs, " means "),
                  brief(theirs.value)))
       .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
                          "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
@@ -266,12 +301,14 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   if (!from || from->as_text().empty() || !type) return warn_of_unused_ignore(recipe, "is not set");
   fs::path folder = recipe.resolve(from->as_text());
   Report differing;
+  bool scores = false;
   try {
     const SourcePtr file = description_of_weights(recipe, folder);
     const std::string& name = file->name();
     const HfFolderConfig config =
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
                              : read_folder(recipe, catalog, plugins, *file);
+    scores = has_scores(config, is_saved_run(folder), *file);
     note_absent_keys(recipe, config, *file, differing);
     warn_of_length(recipe, config, name, differing);
     for (const auto& refusal : config.refused)
@@ -303,6 +340,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   }
   load(request);
   recipe.report.add(std::move(differing));
+  if (!scores) require_trained_score(recipe);
   if (!is_saved_run(folder)) {
     require_known_rows(recipe);
     return check_upcycling(recipe, catalog);

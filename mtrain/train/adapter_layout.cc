@@ -53,7 +53,9 @@ class Layers {
     const std::vector<size_t> matrices = plan_.matrices_of(layer, weight.matrices);
     out.sizes = {
         layer, weight.global[0], weight.global[1], static_cast<int64_t>(matrices.size()), a, b};
-    if (vector) out.sizes.vector = vector->global, out.sizes.of_input = plan_.scales_input(layer);
+    if (vector)
+      out.sizes.vector = vector->global,
+      out.sizes.of_input = plan_.scales_input(layer, weight.matrices);
     out.matrix_of.assign(static_cast<size_t>(weight.global[0]), -1);
     for (size_t m = 0; m < matrices.size(); ++m)
       for (const RowRange& range : weight.matrices[matrices[m]].rows)

@@ -318,11 +318,12 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
                            std::vector<float>(static_cast<size_t>(its.b.numel())),
                            std::vector<float>(static_cast<size_t>(its.out))};
   const PeftModule* split = nullptr;
+  InputModules inputs;
   for (const PeftModule& m : adapter.modules) {
     const auto tensor = find_named(layout.tensors, m.weight, &AdaptedTensor::name);
     if (tensor == layout.tensors.end() || !same_type) continue;
     if (adapter.ia3) {
-      if (std::string fault = take_vector(m, *tensor, out.vectors); !fault.empty())
+      if (std::string fault = take_vector(m, *tensor, out.vectors, inputs); !fault.empty())
         faults.push_back(std::move(fault));
       continue;
     }

@@ -29,7 +29,8 @@ PeftModule vector_module(const AdaptedTensor& tensor, const LayerVectors& vector
   return out;
 }
 
-std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors) {
+std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors,
+                        InputModules& inputs) {
   if (m.of_input != tensor.of_input)
     return cat(m.module(), " multiplies its ", m.of_input ? "inputs" : "results",
                ", and by peft.feedforward its ", tensor.of_input ? "inputs" : "results");
@@ -38,7 +39,13 @@ std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerV
     return cat(m.module(), " has ia3_l of ", m.gains.size(), " elements, and this model needs ",
                wanted);
   if (tensor.of_input) {
-    std::vector<float>& to = vectors[tensor.blocks.front().layer];
+    const std::string& layer = tensor.blocks.front().layer;
+    const auto [first, is_new] = inputs.try_emplace(layer, &m);
+    if (!is_new && first->second->gains != m.gains)
+      return cat(m.module(), " and ", first->second->module(),
+                 " multiply the inputs that they share by different vectors, and ", layer,
+                 " has one vector for them");
+    std::vector<float>& to = vectors[layer];
     std::ranges::transform(m.gains, to.begin(), [](float x) { return x - 1; });
     return {};
   }

@@ -16,8 +16,13 @@ using LayerVectors = std::map<std::string, std::vector<float>>;
 
 /// The module of a tensor; rows of matrices without adapters have the gain 1.
 PeftModule vector_module(const AdaptedTensor& tensor, const LayerVectors& vectors);
+/// By layer, the module of the folder whose gains multiply the inputs.
+using InputModules = std::map<std::string, const PeftModule*>;
 /// Writes a module's gains to the vectors of the layers. Returns what does not fit; empty: all did.
-std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors);
+/// `inputs`: the modules that were taken before, which is noted; one layer has one vector for
+/// inputs that several modules of the folder share.
+std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors,
+                        InputModules& inputs);
 
 /// "model.layers.0.self_attn.k_proj.bias"
 std::string bias_of(const PeftModule& m);

@@ -88,8 +88,17 @@ void put_part(Parameter& p, const std::vector<float>& whole) {
 std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
                                     CheckpointReader& reader) {
   std::vector<PeftWhole> out;
-  if (layout.trained.empty()) return out;
+  const auto has = [](const auto& list, const std::string& name) {
+    return std::ranges::find(list, name) != list.end();
+  };
+  // peft saves the head of scores with every adapter of a classifier, and expects it, too.
+  const bool score = has(layout.names, kScoreWeight) &&
+                     std::ranges::none_of(layout.trained, [](const TrainedTensor& t) {
+                       return t.name == kScoreWeight;
+                     });
+  if (layout.trained.empty() && !score) return out;
   const BaseTensors base(recipe);
+  if (score) out.push_back(base.read(kScoreWeight));
   for (const TrainedTensor& t : layout.trained) {
     PeftWhole whole = base.read(t.name, t.place.shape);
     MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
@@ -153,7 +162,10 @@ std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterL
       return same_tensor(t.name, whole.tensor) ||
              module_of(t.name) == module_of(whole.tensor);  // a module is saved as a whole
     });
-    if (!used)
+    // Every adapter of a classifier has its head, trained or not.
+    const bool same = !used && same_tensor(whole.tensor, kScoreWeight) &&
+                      BaseTensors(recipe).read(kScoreWeight, whole.shape).values == whole.values;
+    if (!used && !same)
       out.push_back(cat(whole.tensor, " is in modules_to_save, and not trained by peft.train"));
   }
   return out;

@@ -44,7 +44,7 @@ std::optional<AdapterPlan> adapter_plan(const Settings& s) {
        .vectors = peft.type == "ia3",
        .magnitudes = peft.type == "dora",
        .share_experts = peft.share_expert_adapters,
-       .targets = peft.targets,
+       .targets = peft.adapted(),
        .exclude = peft.exclude,
        .feedforward = peft.type == "ia3" ? peft.feedforward : std::vector<std::string>(),
        .train = peft.train});

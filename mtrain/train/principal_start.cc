@@ -60,15 +60,6 @@ PrincipalStart::PrincipalStart(AdapterOptions options, ParamList& parameters, in
     if (p.global.rank() != 2 || !p.name.ends_with(kWeight)) continue;
     if (!parameters.find(cat(layer_of(p.name), ".lora_a"))) continue;
     const std::vector<size_t> matrices = plan.matrices_of(layer_of(p.name), p.matrices);
-    for (size_t m : matrices) {
-      const int64_t most = std::min(p.matrices[m].num_rows(), p.global[1]);
-      MT_USER_CHECK(options_.rank <= most, ErrorClass::config,
-                    cat("peft.init=pissa: ", p.name, " has only ", most,
-                        " singular values, fewer than peft.rank=", options_.rank),
-                    cat("set peft.rank to at most ", most,
-                        ", or leave this weight out of "
-                        "peft.targets"));
-    }
     MT_USER_CHECK(!p.trained, ErrorClass::config,
                   cat("peft.init=pissa: ", p.name, " has an adapter, and peft.train trains it"),
                   "leave it out of peft.train or of peft.targets");

@@ -48,25 +48,19 @@ std::string parameter_names(const ParamList& parameters) {
 /// one of them.
 void require_adapters(const Recipe& recipe, const AdapterPlan& plan, const ParamList& parameters) {
   const PeftSection& peft = recipe.settings.peft;
-  auto in = [](const std::vector<std::string>& list, const std::string& pattern) {
-    return std::ranges::find(list, pattern) != list.end();
-  };
   const std::set<std::string>& names = plan.candidates();
   const std::string choice = cat("weights that can have adapters: ",
                                  join(std::vector<std::string>(names.begin(), names.end()), ", "));
-  for (const std::string& pattern : plan.unmatched()) {
-    const PeftSection defaults;
-    if (peft.targets == defaults.targets && in(peft.targets, pattern)) continue;
-    if (peft.feedforward == defaults.feedforward && in(peft.feedforward, pattern)) continue;
-    const bool further = in(peft.train, pattern);
+  const PeftSection defaults;
+  for (const auto& [list, pattern] : plan.unmatched()) {
+    if (list == "targets" && peft.targets.empty()) continue;
+    if (list == "feedforward" && peft.feedforward == defaults.feedforward) continue;
+    const bool further = list == "train";
     throw Error(ErrorClass::config,
-                cat("peft.",
-                    in(peft.targets, pattern)       ? "targets"
-                    : in(peft.feedforward, pattern) ? "feedforward"
-                    : further                       ? "train"
-                                                    : "exclude",
-                    ": '", printable(pattern), "' matches no ", further ? "parameter" : "weight",
-                    " of the model"),
+                cat("peft.", list, ": '", printable(pattern), "' matches no ",
+                    list == "feedforward" ? "weight of peft.targets"
+                    : further             ? "parameter of the model"
+                                          : "weight of the model"),
                 further ? parameter_names(parameters) : choice);
   }
   MT_USER_CHECK(plan.num_adapters() > 0 || !peft.train.empty(), ErrorClass::config,

@@ -7,6 +7,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/data/answer_data.h"
+#include "mtrain/recipe/hf_source.h"
 #include "mtrain/train/answer_records.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
@@ -69,12 +70,14 @@ void Trainer::build_objective() {
     answers_.emplace(std::move(*made));
   const Node* labels = recipe_.config.root().find("model.labels");
   const Tokenizer* tokenizer = session_.tokenizer.get();
-  if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0 && first() && tokenizer &&
-      tokenizer->pad() && tokenizer->pad() == tokenizer->eod())
-    log_warn(
-        "the tokenizer pads with its end of text: transformers takes a sequence's scores before "
-        "such tokens, and training takes them at its end; give tokenizer_config.json another "
-        "pad_token");
+  const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0;
+  if (!scores || !first() || !tokenizer || !tokenizer->eod()) return;
+  if (hf_pad_token(recipe_, tokenizer->pad()) == tokenizer->eod())
+    log_warn(cat(
+        "the model pads with token ", *tokenizer->eod(),
+        ", its end of text: transformers takes a sequence's scores before such tokens, and "
+        "training takes them at its end; give the model another pad token before training "
+        "(pad_token_id of config.json, or pad_token of tokenizer_config.json where it has none)"));
 }
 
 int64_t Trainer::begin_answers(std::span<const MicroBatch> batches,

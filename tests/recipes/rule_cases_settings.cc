@@ -6,6 +6,8 @@ namespace {
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
     {"same-objective", "llama", "objective.type=dpo", "objective.type=dpo dataset.type=preference"},
+    {"objective-classes", "llama", "objective.type=classification",
+     "objective.type=classification model.labels=2"},
     {"objective-labels", "llama", "objective.type=reward", "objective.type=reward model.labels=1"},
     {"objective-one-label", "llama", "objective.type=reward model.labels=2",
      "objective.type=reward model.labels=1"},
@@ -254,7 +256,6 @@ constexpr RuleCase kSettings[] = {
      "peft.type=lora peft.base=int8 mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16",
      "peft.type=lora mixed_precision.fp8=e4m3 mixed_precision.dtype=bf16"},
     {"peft-hf", "llama", "peft.type=lora checkpoint.hf=out", "peft.type=lora"},
-    {"peft-targets", "llama", "peft.type=lora peft.targets=[]", "peft.type=lora"},
     {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[^NVLS]",
      "run.deterministic=true dist.nccl_algo=[Ring]"},
     {"pp-needs-comm-order", "llama", "dist.order=tp-cp-ep-pp-dp dist.zero=3 dist.pp=2",

@@ -14,13 +14,15 @@ constexpr Rule kRules[] = {
      "learn the objectives over answers, such as objective=dpo, and from classes "
      "objective=classification",
      ""},
-    {"objective-labels", "model.labels", "learned.scores", "(model.labels ?? 0) > 0",
+    {"objective-labels", "model.labels", "learned.score_pairs", "(model.labels ?? 0) > 0",
      "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
      "(model.labels=0)",
-     "model.labels is the number of scores: 1 for a reward, the number of classes for a "
-     "classifier; "
-     "the models llama, moe and gpt2 have it",
-     "model.labels=1; objective.type='tokens'"},
+     "the models llama, moe and gpt2 have it", "model.labels=1; objective.type='tokens'"},
+    {"objective-classes", "model.labels", "learned.scores and not learned.score_pairs",
+     "(model.labels ?? 0) > 1",
+     "{objective.type} learns one of several classes (model.labels={model.labels})",
+     "model.labels is the number of classes; the models llama, moe and gpt2 have it",
+     "model.labels=2; objective.type='tokens'"},
     {"objective-one-label", "model.labels", "learned.score_pairs", "(model.labels ?? 1) <= 1",
      "{objective.type} compares one score of each answer "
      "(model.labels={model.labels})",
@@ -129,8 +131,6 @@ constexpr Rule kRules[] = {
      "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B; only "
      "synthetic data (dataset=mock) can do with random ones",
      "peft.type='none'"},
-    {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0",
-     "no weight would have an adapter", "", "peft.targets=['attn.*', 'cross.*', 'mlp.*']"},
     {"peft-pissa-base", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "model.init_from != ''", "peft.init=pissa needs model.init_from",
      "only trained weights have singular vectors that matter", "peft.init='kaiming'"},

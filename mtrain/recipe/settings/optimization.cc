@@ -248,6 +248,12 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .renamed_from({"fp4_param", "fp4_param_gather"});
 }
 
+std::vector<std::string> PeftSection::adapted() const {
+  if (!targets.empty()) return targets;
+  if (type == "ia3") return {"k_proj", "v_proj", "down_proj"};
+  return {"attn.*", "cross.*", "mlp.*"};
+}
+
 double PeftSection::scale() const {
   const auto r = static_cast<double>(rank);
   return alpha / (rslora ? std::sqrt(r) : r);
@@ -304,7 +310,8 @@ void PeftSection::bind(Fields& f) {
   f("targets", targets,
     "weights that get adapters, by their name within a block, such as attn.qkv, or that of one "
     "matrix, such as attn.qkv.q, or with its block, such as layers.3.attn.qkv; * matches any "
-    "characters. Hugging Face's names of Llama's weights (q_proj, …, down_proj) and all-linear are "
+    "characters; empty: [attn.*, cross.*, mlp.*], and with type=ia3 [k_proj, v_proj, down_proj]. "
+    "Hugging Face's names of Llama's weights (q_proj, …, down_proj) and all-linear are "
     "understood, too")
       .example("[q_proj, v_proj]")
       .resume(impossible)

@@ -72,8 +72,9 @@ struct PeftSection {
   int64_t rank = 32;
   double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false, double_quant = true;
-  std::vector<std::string> targets = {"attn.*", "cross.*", "mlp.*"}, exclude, train,
-                           feedforward = {"mlp.down"};
+  std::vector<std::string> targets, exclude, train, feedforward = {"mlp.down"};
+  /// `targets`, or the weights that methods of this type adapt without them.
+  std::vector<std::string> adapted() const;
   /// Weights of the model are frozen.
   bool frozen() const { return type != "none"; }
   /// Adapters start from the singular vectors of their weights.

@@ -28,7 +28,7 @@ const std::map<std::string, std::string> kSettings = {
     {"pissa",
      "peft.type=lora peft.init=pissa peft.rank=4 peft.alpha=6 "
      "'peft.targets=[q_proj, k_proj, v_proj, o_proj, up_proj, down_proj]' "},
-    {"ia3", "peft.type=ia3 'peft.targets=[k_proj, v_proj, down_proj]' optimizer.weight_decay=0 "}};
+    {"ia3", "peft.type=ia3 optimizer.weight_decay=0 "}};
 
 /// The base, the records of a golden case, and a recipe for all records in each step.
 void write_case(const Scratch& scratch, const std::string& name,
@@ -134,7 +134,24 @@ TEST_CASE("vectors of peft train as in peft, and are imported and exported") {
       "'peft.feedforward=[attn.qkv]'",
       "share their inputs");
   refuses("r.yaml -q run.dir=other 'peft.feedforward=[mlp.sideways]' " + kSettings.at("ia3"),
-          "peft.feedforward: 'mlp.sideways' matches no weight");
+          "peft.feedforward: 'mlp.sideways' matches no weight of peft.targets");
+  refuses(
+      "r.yaml -q run.dir=other peft.type=ia3 'peft.targets=[attn.qkv]' "
+      "'peft.feedforward=[k_proj]'",
+      "share their inputs, and only some of them are in peft.feedforward");
+
+  // peft has one vector for each of the weights that share inputs.
+  const std::string shared =
+      "r.yaml -q peft.type=ia3 'peft.targets=[attn.qkv]' 'peft.feedforward=[attn.qkv]' "
+      "optimizer.weight_decay=0 ";
+  done(scratch, shared + "run.dir=inputs");
+  done(scratch, "-q export inputs vectors");
+  done(scratch, shared + "run.dir=again train.steps=0 peft.init_from=vectors");
+  done(scratch, "-q export again same-vectors");
+  CHECK(files_differ(scratch / "vectors", scratch / "same-vectors") < 1.5e-7);
+  spoil_tensor(scratch / "vectors/adapter_model.safetensors", "layers.1.self_attn.k_proj.ia3_l");
+  refuses(shared + "run.dir=other peft.init_from=vectors",
+          "multiply the inputs that they share by different vectors");
   refuses("adapters diff out same", "vectors that multiply results");
 }
 
@@ -267,6 +284,7 @@ TEST_CASE("what adapters of both kinds cannot have is refused before the run") {
   };
   const std::string pissa = kSettings.at("pissa");
   refuses(pissa + "peft.rank=17", "has only 16 singular values, fewer than peft.rank=17");
+  CHECK(has(cli_in(scratch.path(), "check r.yaml peft.rank=17 " + pissa).err, "has only 16"));
   refuses(pissa + "peft.type=dora", "peft.init=pissa needs peft.type=lora");
   refuses(pissa + "'peft.train=[layers.0.attn.out.weight]'", "and peft.train trains it");
   refuses("peft.type=ia3 peft.base=int8", "need peft.type=lora");

@@ -376,7 +376,7 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   Outcome other = cli_in(scratch.path(), "check sub/r.yaml model.layers=1");
   CHECK_MESSAGE(
       has(other.err + other.out, "1 differs from " + (scratch / "model/config.json").string() +
-                                     ", where num_hidden_layers is 2"),
+                                     ", whose num_hidden_layers means 2"),
       other.err);
   // What config.json gives is not among the words of the user.
   REQUIRE(cli_in(scratch.path(), "sub/r.yaml -q run.dir=run train.steps=1").status == 0);

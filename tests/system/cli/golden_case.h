@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -73,6 +74,19 @@ inline double largest_difference(const std::filesystem::path& file,
       worst = std::max(worst, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
   }
   return worst;
+}
+
+/// Changes the first element of a tensor of a file in fp32, whose name ends in `name`.
+inline void spoil_tensor(const std::filesystem::path& file, const std::string& name) {
+  uint64_t offset = 0;
+  const SafetensorsFile before(file);
+  for (const TensorInfo& t : before.tensors())
+    if (t.name.ends_with(name)) offset = t.offset;
+  REQUIRE(offset > 0);
+  const float changed = 0.75f;
+  std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(static_cast<std::streamoff>(offset));
+  out.write(reinterpret_cast<const char*>(&changed), sizeof changed);
 }
 
 }  // namespace mtrain::testing

@@ -233,7 +233,7 @@ TEST_CASE("an upcycling that does not fit is refused by name") {
           "which gives groups of 1");
   refuses("model.ffn_hidden_size=96", "does not divide the width");
   refuses("model.ffn_hidden_size=40 model.moe.first_dense_layers=1",
-          "where intermediate_size is 80");
+          "whose intermediate_size means 80");
   // Other initial weights than a dense folder's.
   done(scratch, "dense.yaml -q run.dir=run");
   refuses("model.init_from=run", "differs from");

@@ -31,11 +31,11 @@ inline bool python_agrees(const std::string& program, const std::vector<std::str
   return true;
 }
 
-/// peft loads the scratch folder's adapters for the model `there` and computes the logits of the
+/// peft loads the scratch folder's `adapters` for the model `there` and computes the logits of the
 /// model `merged`.
-inline bool peft_agrees(const Scratch& scratch) {
+inline bool peft_agrees(const Scratch& scratch, const std::string& adapters = "adapters") {
   return python_agrees("adapter_check.py",
-                       {(scratch / "there").string(), (scratch / "adapters").string(),
+                       {(scratch / "there").string(), (scratch / adapters).string(),
                         (scratch / "merged").string(), "5e-6"});
 }
 

@@ -238,6 +238,26 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   done(scratch, "-q merge b --into merged");
   CHECK(json::parse(slurp(scratch / "merged/config.json")).at("architectures") ==
         json{"LlamaForSequenceClassification"});
+  refuses(scratch, "check c.yaml model.labels=3 model.init_from=there peft.type=lora", 10,
+          "peft does not train it");
+}
+
+TEST_CASE("peft loads adapters of a model whose head of scores is frozen") {
+  const Scratch scratch("mtrain-scores-frozen");
+  write_case(scratch, "qwen3");
+  const std::string lora = "c.yaml -q peft.type=lora peft.rank=2 ";
+  done(scratch, lora + "run.dir=run");
+  done(scratch, "-q export run out");
+  CHECK(json::parse(slurp(scratch / "out/adapter_config.json")).at("modules_to_save") ==
+        json{"score"});
+  done(scratch, lora + "run.dir=again train.steps=0 peft.init_from=out");
+  done(scratch, "-q export again same");
+  CHECK(largest_difference(scratch / "out/adapter_model.safetensors",
+                           scratch / "same/adapter_model.safetensors") == 0);
+  spoil_tensor(scratch / "out/adapter_model.safetensors", "score.weight");
+  refuses(scratch, lora + "run.dir=other peft.init_from=out", 12, "not trained by peft.train");
+  done(scratch, "-q merge run --into merged");
+  peft_agrees(scratch, "same");
 }
 
 TEST_CASE("a run of scores continues to the bit, and is evaluated") {
@@ -267,6 +287,18 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
   refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[good,fair,bad]", 10,
           "dataset.labels is [good, fair, bad]", "is [bad, fair, good]");
   done(scratch, "c.yaml -q run.dir=b train.steps=1 dataset.labels=[bad,fair,good]");
+  // The labels of a run are those of what starts from it.
+  done(scratch, "c.yaml -q run.dir=c train.steps=1 model.init_from=b");
+  done(scratch, "-q export c out");
+  CHECK(json::parse(slurp(scratch / "out/config.json")).at("id2label") == config["id2label"]);
+  const std::string other = " dataset.labels=[good,fair,bad]";
+  refuses(scratch, "c.yaml -q run.dir=d model.init_from=b" + other, 10,
+          "whose dataset.labels means [bad, fair, good]");
+  refuses(scratch, "eval --from b" + other, 12, "dataset.labels: [bad, fair, good] ->");
+  config["pad_token_id"] = config["eos_token_id"] = 0;  // the tokenizer's end of text
+  scratch.write("there/config.json", config.dump());
+  const Outcome padded = cli_in(scratch.path(), "c.yaml run.dir=e train.steps=1");
+  CHECK_MESSAGE(has(padded.err, "pads with token 0, its end of text"), padded.err);
   config["problem_type"] = "multi_label_classification";
   scratch.write("there/config.json", config.dump());
   refuses(scratch, "check c.yaml", 10, "problem_type is \"multi_label_classification\"");
@@ -281,13 +313,18 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
           "reward and classification");
   refuses(scratch, "check r.yaml objective.type=classification", 10, "classes of sequences");
   refuses(scratch, "check c.yaml objective.type=reward", 10, "preferences between answers");
-  refuses(scratch, "check c.yaml model.init_from='' model.layers=1", 10, "model.labels=0");
+  refuses(scratch, "check c.yaml model.init_from='' model.layers=1", 10, "model.labels=0",
+          "model.labels=2");
   refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[a,b]", 10, "dataset.labels has 2 names");
   scratch.write("n.jsonl",
                 "{\"text\": \"ab\", \"label\": \"fair\"}\n"
                 "{\"text\": \"c\", \"label\": \"poor\"}\n");
   refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl dataset.labels=[bad,fair,good]", 11,
           "n.jsonl:2: has the label 'poor'");
+  refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[bad,fair,bad]", 10,
+          "dataset.labels has 'bad' twice");
+  scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": null}\n");
+  refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl", 11, "has no value in the field");
   scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": 3}\n");
   refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl", 11, "from 0 to 2");
   done(scratch, "-q import there scores");

@@ -281,6 +281,21 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   CHECK(lists.chosen.messages ==
         R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
   CHECK(lists.chosen.trains == std::vector<bool>{false, true});
+  // A prompt that is a text is the user's message, unless the answers have it.
+  for (const char* record : {R"({"prompt":"q","chosen":[{"role":"assistant","content":"c"}],
+           "rejected":[{"role":"assistant","content":"r"}]})",
+                             R"({"prompt":"q ","chosen":[{"role":"user","content":"q"},
+           {"role":"assistant","content":"c"}],"rejected":[{"role":"user","content":"q"},
+           {"role":"assistant","content":"r"}]})"}) {
+    const Preference said = pair(record);
+    CHECK(said.rejected->messages ==
+          R"([{"role":"user","content":"q"},{"role":"assistant","content":"r"}])");
+    CHECK(said.chosen.trains == std::vector<bool>{false, true});
+  }
+  CHECK(pair(R"({"prompt":"q","completion":[{"role":"assistant","content":"c"}],"label":true})",
+             "labels")
+            .chosen.messages ==
+        R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
   Preference alike =
       pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"c"}],
       "rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]})");
@@ -299,5 +314,15 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);
   expect_fault("no field 'rejected'", [&] { pair(R"({"prompt":"p","chosen":"c"})"); });
   expect_fault("neither true nor false", [&] { pair(R"({"messages":[],"label":1})", "labels"); });
+  expect_fault("other words of the user: 'other'", [&] {
+    pair(R"({"prompt":"q","chosen":[{"role":"user","content":"other"}],
+      "rejected":[{"role":"assistant","content":"r"}]})");
+  });
+  expect_fault("has system, and its prompt and answer are texts", [&] {
+    pair(R"({"system":"s","prompt":"p","chosen":"c","rejected":"r"})");
+  });
+  expect_fault("has tools", [&] {
+    pair(R"({"tools":["t"],"prompt":"p","completion":"c","label":true})", "labels");
+  });
   expect_fault("not both texts", [&] { pair(R"({"prompt":"p","chosen":"c","rejected":["r"]})"); });
 }

@@ -150,7 +150,9 @@ TEST_CASE("targets match names within blocks, matrices and whole paths; experts 
   CHECK(plan.matrices_of("layers.1.attn.out", {{"", {{0, 8}}, 8}}) == std::vector<size_t>{0});
   CHECK(plan.matrices_of("layers.0.attn.out", {{"", {{0, 8}}, 8}}).empty());
   CHECK_FALSE(plan.adapts_experts("layers.0.mlp.experts.up"));
-  CHECK(plan.unmatched() == std::vector<std::string>{"mlp.*", "no.such"});
+  std::vector<std::string> unmatched;
+  for (const auto& [list, pattern] : plan.unmatched()) unmatched.push_back(list + " " + pattern);
+  CHECK(unmatched == std::vector<std::string>{"targets mlp.*", "targets no.such"});
   AdapterPlan named({.rank = 2, .targets = {"mlp.experts.*"}, .exclude = {}, .train = {}});
   CHECK(named.adapts_experts("layers.0.mlp.experts.up"));
   CHECK(named.num_adapters() == 1);
