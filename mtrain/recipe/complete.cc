@@ -42,7 +42,7 @@ void add_components(const std::string& before, const std::string& kind,
 }
 
 /// Whether this build supports a value of a setting.
-bool is_built(const FieldSpec& spec, const std::string& value) {
+bool is_value_built(const FieldSpec& spec, const std::string& value) {
   if (spec.needs.empty()) return true;
   if (spec.needs_values.empty()) return value == spec.default_value;
   return std::find(spec.needs_values.begin(), spec.needs_values.end(), value) ==
@@ -55,7 +55,7 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   std::vector<std::string> values = spec.choices;
   if (spec.type == FieldType::boolean) values = {"true", "false"};
   for (const auto& value : values)
-    if (is_built(spec, value)) out.push_back({key + value, ""});
+    if (is_value_built(spec, value)) out.push_back({key + value, ""});
   if (!spec.plugin_kind.empty()) add_components(key, spec.plugin_kind, catalog, out);
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
@@ -93,7 +93,7 @@ void add_choices(const std::string& sign, const std::string& section,
   for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>())
     if (spec.path == "type")
       for (const auto& value : spec.choices)
-        if (is_built(spec, value)) out.push_back({before + value, ""});
+        if (is_value_built(spec, value)) out.push_back({before + value, ""});
 }
 
 /// The recipe on the command line, if it can be read.

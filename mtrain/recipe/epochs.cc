@@ -46,7 +46,7 @@ int64_t samples_ahead(const Recipe& recipe) {
 
 /// Rounds up, so that each sample is seen at least the requested number of times; the last step may
 /// use samples of a further pass.
-int64_t steps_of(const Recipe& recipe, int64_t samples) {
+int64_t steps_of_epochs(const Recipe& recipe, int64_t samples) {
   const double wanted = recipe.settings.train.epochs * static_cast<double>(samples) -
                         static_cast<double>(samples_ahead(recipe));
   const double steps = recipe.settings.batches().steps_for(
@@ -60,7 +60,7 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 }
 
 int64_t count_and_log_steps(const Recipe& recipe, PluginHost& plugins) {
-  int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
+  int64_t samples = epoch_size(recipe, plugins), steps = steps_of_epochs(recipe, samples);
   const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
            ", one epoch has ", counted(samples, "sample"), replaced.empty() ? "" : ", instead of ",

@@ -103,7 +103,7 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
 }
 
 /// The steps in a list that are after `step` (`after`), or those up to it.
-std::vector<int64_t> steps_of(const Node* list, int64_t step, bool after) {
+std::vector<int64_t> listed_steps(const Node* list, int64_t step, bool after) {
   std::vector<int64_t> out;
   if (list && list->is_list())
     for (const Node& item : list->items())
@@ -112,14 +112,16 @@ std::vector<int64_t> steps_of(const Node* list, int64_t step, bool after) {
   return out;
 }
 
-std::vector<int64_t> coming(const Node* list, int64_t step) { return steps_of(list, step, true); }
+std::vector<int64_t> coming(const Node* list, int64_t step) {
+  return listed_steps(list, step, true);
+}
 
 /// Refuses steps that the new list adds and that are done: the setting has no effect on them. True
 /// if there are any. `step`: the last step of the run so far.
 bool refuse_done_steps(const Difference& d, const Recipe& now, int64_t step,
                        const std::map<std::string, std::string>& origins, Changes& out) {
-  const std::vector<int64_t> before = steps_of(d.before, step, false);
-  std::vector<int64_t> done = steps_of(d.after, step, false);
+  const std::vector<int64_t> before = listed_steps(d.before, step, false);
+  std::vector<int64_t> done = listed_steps(d.after, step, false);
   std::erase_if(done, [&](int64_t s) { return std::ranges::find(before, s) != before.end(); });
   if (done.empty()) return false;
   std::ranges::sort(done);
@@ -164,7 +166,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
   return out;
 }
 
-void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+void append(std::vector<std::string>& lines, const std::vector<std::string>& more) {
   lines.insert(lines.end(), more.begin(), more.end());
 }
 
@@ -172,14 +174,14 @@ void add(std::vector<std::string>& lines, const std::vector<std::string>& more) 
 /// another section may affect more than the data. `later`: the samples still to be read change.
 void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
   if (same_data(before, now)) {
-    add(changes.changes_result, changes.shared_data);
-    return later ? add(changes.changes_result, changes.data) : void();
+    append(changes.changes_result, changes.shared_data);
+    return later ? append(changes.changes_result, changes.data) : void();
   }
   std::vector<std::string> reasons = changes.shared_data;
-  add(reasons, changes.data);
+  append(reasons, changes.data);
   if (const auto files = data_file_changes(before, now); !files.empty())
-    add(reasons, changes.data_paths.empty() ? files : changes.data_paths);
-  add(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
+    append(reasons, changes.data_paths.empty() ? files : changes.data_paths);
+  append(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
 }
 
 /// Refuses settings that change the order of the samples that were already read.

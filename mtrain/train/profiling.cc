@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/train/peak_rate.h"
@@ -23,8 +24,7 @@ double shortest(ExecutionContext& ctx, F&& f) {
     auto start = std::chrono::steady_clock::now();
     f();
     ctx.stream().synchronize();
-    double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds = seconds_since(start);
     if (i > 0) best = i == 1 ? seconds : std::min(best, seconds);
   }
   return best;

@@ -63,7 +63,7 @@ Source of_folder(const MergeOptions& options) {
   return out;
 }
 
-void merge(const Cli& cli, const MergeOptions& options) {
+void merge_adapters(const Cli& cli, const MergeOptions& options) {
   PluginHost plugins = plugin_host(cli);
   const bool peft = is_peft_folder(options.from);
   MT_USER_CHECK(peft || is_saved_run(options.from), ErrorClass::checkpoint,
@@ -149,7 +149,7 @@ void add_merge_command(CLI::App& app, Cli& cli) {
       "Examples:\n"
       "  mtrain merge runs/lora --into models/tuned\n"
       "  mtrain merge adapters/mine --base models/Llama-3.2-1B --into models/tuned --dtype bf16");
-  command->callback([&cli, options] { merge(cli, *options); });
+  command->callback([&cli, options] { merge_adapters(cli, *options); });
 }
 
 }  // namespace mtrain

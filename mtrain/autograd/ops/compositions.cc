@@ -185,7 +185,7 @@ struct TakeHeads {  // y = some heads of qkv
     range.copy(ctx, g[0].accumulator(ctx, whole, dy.dtype()), dy, true);
   }
 };
-struct JoinHeads {  // qkv = the heads of q, k and v
+struct JoinQkv {  // qkv = the heads of q, k and v
   std::array<HeadRange, 3> ranges;
   Tensor forward(ExecutionContext& ctx, const Tensor& q, const Tensor& k, const Tensor& v) {
     Tensor qkv = ctx.zeros({q.size(0), ranges[0].layout.width()}, q.dtype());
@@ -258,7 +258,7 @@ Tensor head_norm(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm
   require_kernel(qkv.context(), qkv.context().kernels().copy_blocks, "copy_blocks");
   Tensor normed_q = normed(q, weights.q, weights.q_bias),
          normed_k = normed(k, weights.k, weights.k_bias);
-  return apply(JoinHeads{{q, k, v}}, normed_q, normed_k, apply(TakeHeads{v}, qkv));
+  return apply(JoinQkv{{q, k, v}}, normed_q, normed_k, apply(TakeHeads{v}, qkv));
 }
 
 Tensor sigmoid_mul(const Tensor& gate, const Tensor& x) {

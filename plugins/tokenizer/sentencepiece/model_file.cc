@@ -10,7 +10,7 @@
 namespace mtrain::sentencepiece {
 namespace {
 
-constexpr const char* kHint = "the model file is damaged or of another kind: get it again";
+constexpr const char* kDamagedModel = "the model file is damaged or of another kind: get it again";
 
 /// The fields of one message, in the wire format of protocol buffers.
 class Fields {
@@ -63,7 +63,7 @@ class Fields {
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorClass::data,
                 cat(name_, " is not a SentencePiece model: at byte ", offset_ + at_, " ", what),
-                kHint);
+                kDamagedModel);
   }
 
  private:
@@ -179,7 +179,7 @@ ModelFile read_model_file(std::string_view bytes, const std::string& name) {
   }
   auto check = [&](bool good, const std::string& what) {
     MT_USER_CHECK(good, ErrorClass::data, cat(name, " is not a SentencePiece model: ", what),
-                  kHint);
+                  kDamagedModel);
   };
   check(!out.pieces.empty(), "it has no pieces");
   check(out.kind == ModelKind::unigram || out.kind == ModelKind::bpe,
