@@ -86,7 +86,7 @@ Node to_number(const Node& value) {
   return Node::plain(python_number_text(*number));
 }
 
-Node to_text(const Node& value) {
+Node text_node(const Node& value) {
   if (value.is(NodeKind::boolean)) return Node::quoted_string(value.as_bool() ? "true" : "false");
   if (value.is(NodeKind::number))
     return Node::quoted_string(python_number_text(parse_number(value.as_text()).value_or(NAN)));
@@ -125,7 +125,7 @@ Node cast_node(std::string_view function, const Node& value) {
                         "it is converted to the type of its setting"};
   if (function == "int") return to_integer(value);
   if (function == "float") return to_number(value);
-  return function == "str" ? to_text(value) : to_boolean(value);
+  return function == "str" ? text_node(value) : to_boolean(value);
 }
 
 /// mantissa * 10^-scale, exactly.

@@ -3,11 +3,12 @@
 #include <numeric>
 
 namespace mtrain {
-namespace {
 
 int64_t total_rows(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
+
+namespace {
 
 struct Begin {  // starts the exchange; backward completes that of x's gradient
   std::shared_ptr<RowExchange> exchange;

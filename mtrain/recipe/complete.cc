@@ -34,8 +34,8 @@ std::string sign_of(const std::string& typed) {
 }
 
 /// Adds the components of a kind that are implemented, each after the text `before`.
-void add_components(const std::string& before, const std::string& kind,
-                    const SchemaCatalog& catalog, std::vector<Candidate>& out) {
+void add_component_candidates(const std::string& before, const std::string& kind,
+                              const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))
     if (const Schema& component = *catalog.component(kind, name); component.needs.empty())
       out.push_back({before + name, component.doc});
@@ -56,7 +56,7 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   if (spec.type == FieldType::boolean) values = {"true", "false"};
   for (const auto& value : values)
     if (is_value_built(spec, value)) out.push_back({key + value, ""});
-  if (!spec.plugin_kind.empty()) add_components(key, spec.plugin_kind, catalog, out);
+  if (!spec.plugin_kind.empty()) add_component_candidates(key, spec.plugin_kind, catalog, out);
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
@@ -88,7 +88,7 @@ void add_choices(const std::string& sign, const std::string& section,
       if (const Schema* component = catalog.component(kind, option);
           !component || component->needs.empty())
         out.push_back({before + option, ""});
-  add_components(before, kind, catalog, out);
+  add_component_candidates(before, kind, catalog, out);
   const Schema* schema = kind.empty() && sign != "+" ? catalog.section(section) : nullptr;
   for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>())
     if (spec.path == "type")

@@ -8,13 +8,12 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/recipe/epochs.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/record/saved_config.h"
 
 namespace mtrain {
 namespace {
-
-constexpr const char* kSteps = "train.steps";
 
 /// Sections and settings that only training reads.
 constexpr std::string_view kOnlyTraining[] = {"train.steps",
@@ -90,7 +89,8 @@ ResumeClass resume_class(const FieldSpec* spec) {
   return spec ? spec->resume : ResumeClass::changes_result;
 }
 
-std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
+std::string difference_text(const Difference& d,
+                            const std::map<std::string, std::string>& origins) {
   std::string before = d.before ? brief(*d.before) : "absent";
   auto who = origins.find(d.path);
   const std::string was = who == origins.end() ? "" : cat("before: ", who->second);
@@ -127,7 +127,7 @@ bool refuse_done_steps(const Difference& d, const Recipe& now, int64_t step,
   std::ranges::sort(done);
   std::vector<std::string> names;
   for (const int64_t s : done) names.push_back(cat(s));
-  out.impossible.push_back(cat(describe(d, origins), "\n    the run is at step ", step,
+  out.impossible.push_back(cat(difference_text(d, origins), "\n    the run is at step ", step,
                                ", so this has no effect on step ", join(names, ", ")));
   out.advice = cat("; to repeat the run from a checkpoint before step ", done.front(),
                    " with this setting: mtrain checkpoint rewind ",
@@ -148,7 +148,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
     if (resume == safe && d.path.starts_with("tokenizer."))
-      out.tokenizer.push_back(describe(d, origins));
+      out.tokenizer.push_back(difference_text(d, origins));
     if (now.settings.peft.frozen() && d.path == "model.init_from") continue;  // require_base()
     if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
@@ -161,7 +161,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
                   : !of_dataset                   ? out.shared_data
                   : spec->input_path              ? out.data_paths
                                                   : out.data;
-    lines.push_back(describe(d, origins));
+    lines.push_back(difference_text(d, origins));
   }
   return out;
 }
@@ -200,13 +200,14 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   const Node* epochs = recipe.config.composition().tree.find("train.epochs");
   size_t num_reported = 0;
   for (const auto& d : differences(old.config.root(), recipe.config.root()))
-    for (const char* length :
-         {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
+    for (const char* length : {kStepsSetting, "train.global_batch_size", "train.micro_batch_size",
+                               "train.batch_schedule"}) {
       if (!d.after || d.path != length) continue;
       const bool counted =
-          length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
-      changes.impossible.push_back(cat(
-          counted ? cat("train.epochs=", brief(*epochs), " needs ") : "", describe(d, origins)));
+          length == kStepsSetting && epochs && epochs->loc().text() == d.after->loc().text();
+      changes.impossible.push_back(
+          cat(counted ? cat("train.epochs=", brief(*epochs), " needs ") : "",
+              difference_text(d, origins)));
       ++num_reported;
     }
   if (num_reported == 0) return changes.impossible.push_back(why);
@@ -397,7 +398,7 @@ std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& 
     if (same_input(before.inputs, recipe.inputs, d.path)) continue;
     const ResumeClass resume =
         resume_class(d.before ? spec_at(catalog, d.path, recipe.config) : nullptr);
-    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(describe(d, origins));
+    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(difference_text(d, origins));
   }
   return out;
 }

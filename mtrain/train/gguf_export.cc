@@ -186,9 +186,9 @@ const std::map<std::string, std::string>& block_names() {
   return names;
 }
 
-class Plan {
+class GgufPlan {
  public:
-  Plan(const Json& config, GgmlType type, const std::vector<TensorSpec>& specs)
+  GgufPlan(const Json& config, GgmlType type, const std::vector<TensorSpec>& specs)
       : config_(config), type_(type), specs_(specs), architecture_(architecture_of(config)) {}
 
   std::vector<Planned> all() {
@@ -375,7 +375,7 @@ HfExported write_gguf(const fs::path& to, const GgufModel& model, HfTensorSource
   require_gguf(config);
   GgufHeader header;
   Metadata(config, model, header).add();
-  const std::vector<Planned> tensors = Plan(config, model.type, source.specs()).all();
+  const std::vector<Planned> tensors = GgufPlan(config, model.type, source.specs()).all();
   HfExported done{.files = 1, .tensors = tensors.size()};
   for (const Planned& tensor : tensors) {
     header.tensor(tensor.name, tensor.shape, tensor.type);

@@ -17,7 +17,7 @@ namespace {
 
 /// The time of the fastest of several runs of f, in seconds, after one warm-up run.
 template <class F>
-double shortest(ExecutionContext& ctx, F&& f) {
+double shortest_time(ExecutionContext& ctx, F&& f) {
   constexpr int kRounds = 5;
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
@@ -45,7 +45,7 @@ Roofline measure_roofline(ExecutionContext& ctx, DType dtype) {
   Roofline roofline{measured_peak_flops(ctx.backend(), ctx.device(), dtype), 0};
   Tensor x = ctx.zeros({count}, DType::f32), y = ctx.zeros({count}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
-  double seconds = shortest(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
+  double seconds = shortest_time(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
   roofline.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
   return roofline;
 }

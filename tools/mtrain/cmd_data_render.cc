@@ -150,7 +150,7 @@ chat::TemplateFile template_to_render(const RenderArguments& arguments, const CL
   return file;
 }
 
-void render(Cli& cli, const RenderArguments& arguments, const CLI::App& command) {
+void render_template(Cli& cli, const RenderArguments& arguments, const CLI::App& command) {
   chat::TemplateFile file = template_to_render(arguments, command);
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
@@ -208,7 +208,7 @@ void add_data_render(CLI::App& data, Cli& cli) {
                   cat("only one input is accepted, got ", a->words.size()),
                   "concatenate them: cat A B | mtrain data render …");
     if (!a->words.empty()) a->input = a->words.front();
-    render(cli, *a, *command);
+    render_template(cli, *a, *command);
   });
 }
 

@@ -321,7 +321,7 @@ Finding versions() {
       ""};
 }
 
-const char* name(State state) {
+const char* state_word(State state) {
   return state == State::ok ? "ok" : state == State::warn ? "warn" : "FAIL";
 }
 
@@ -329,7 +329,7 @@ void print_findings_json(const std::vector<Finding>& findings) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& finding : findings)
     list.push_back({{"check", finding.name},
-                    {"state", name(finding.state)},
+                    {"state", state_word(finding.state)},
                     {"text", finding.text},
                     {"fix", finding.fix}});
   print_json({{"findings", list}});
@@ -337,7 +337,7 @@ void print_findings_json(const std::vector<Finding>& findings) {
 
 void print_findings_text(const std::vector<Finding>& findings) {
   for (const auto& finding : findings) {
-    std::string state = name(finding.state), label = finding.name;
+    std::string state = state_word(finding.state), label = finding.name;
     state.resize(5, ' ');
     label.resize(9, ' ');
     std::cout << state << label << finding.text << '\n';

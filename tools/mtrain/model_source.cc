@@ -145,7 +145,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<OverrideText
 
 /// A model expects the ids of the tokenizer with which it was trained. A dataset without text says
 /// nothing about the tokenizer.
-void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
+void warn_of_changed_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
   const std::string& trained = source.run.tokenizer;
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
     return;
@@ -247,7 +247,7 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
   if (source.hugging_face)
     warn_of_other_tokenizer(source.run.recipe, *session->tokenizer, plugins);
   else
-    warn_of_other_tokenizer(source, *session->tokenizer);
+    warn_of_changed_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
     if (frozen) require_base(source.run.recipe, source.run.base, describe(source));

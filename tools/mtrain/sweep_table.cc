@@ -12,7 +12,7 @@
 namespace mtrain {
 namespace {
 
-std::string shown(const std::optional<double>& value) {
+std::string short_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.4f}", *value) : "-";
 }
 std::string exact(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
@@ -76,8 +76,9 @@ std::string SweepTable::text() const {
                                                   "time"}};
   for (const auto& row : rows_)
     lines.push_back({std::to_string(row.trial), printable(settings_text(row), 100), row.outcome,
-                     std::to_string(row.steps), shown(row.last_loss), shown(row.best_loss),
-                     shown(row.best_val_loss), row.seconds ? human_seconds(*row.seconds) : "-"});
+                     std::to_string(row.steps), short_number(row.last_loss),
+                     short_number(row.best_loss), short_number(row.best_val_loss),
+                     row.seconds ? human_seconds(*row.seconds) : "-"});
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], width(line[c]));
