@@ -50,7 +50,7 @@ def declared(text, everything):
         return None
     name = LAST_WORD.search(found[0])
     kind = "function" if found[1] == "(" else "value"
-    if not name or "operator" in text or not (everything or text.startswith("static") or kind == "value"):
+    if not name or name[1].isupper() and kind == "function" or "operator" in text or not (everything or text.startswith("static") or kind == "value"):
         return [], None, None
     return [name[1]] + (FURTHER.findall(text) if kind == "value" else []), kind, None
 

@@ -117,6 +117,8 @@ TEST_CASE("filters and methods") {
   CHECK(render("{{ 'a\nb\n\nc' | indent(2) }}") == "a\n  b\n\n  c");
   CHECK(render("{{ 'a b  c'.split() }} {{ 'a,b,c'.split(',', 1) }} {{ 'Ab'.lower() }} {{ 'ab cd' | "
                "title }}") == "['a', 'b', 'c'] ['a', 'b,c'] ab Ab Cd");
+  CHECK(render("{{ 'a,b,c'.split(',', true) }} {{ 'aaa'.replace('a', 'b', true) }}") ==
+        "['a', 'b,c'] baa");
   // Python 3.11 and jinja2 3.1.
   CHECK(render("{{ 'stra\u00dfe' | upper }} {{ '\u0391\u03a3'.lower() }} {{ \"\u00e9a-\u00e9b "
                "it'S\" | title }}") == "STRASSE \u03b1\u03c2 \u00c9a-\u00c9b It's");

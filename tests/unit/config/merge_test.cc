@@ -189,3 +189,10 @@ TEST_CASE(
     CHECK(out.at("rope.theta").as_double() == 5);
   }
 }
+
+TEST_CASE("the settings that an expression reads, also behind a brace in quotes") {
+  Node root = Node::map();
+  for (const char* path : {"a.b", "c.d"}) root.set(path, Node::integer(1));
+  CHECK(inputs_of(root, "x", "${= a.b if '}' == '}' else c.d} ${c.d}") ==
+        std::vector<std::string>{"a.b", "c.d"});
+}
