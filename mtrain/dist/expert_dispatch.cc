@@ -1,6 +1,7 @@
 #include "mtrain/dist/expert_dispatch.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "mtrain/autograd/ops.h"
 #include "mtrain/dist/redistribute.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the names that are local to a source file (in an unnamed namespace, static, a constant, an alias, a class): the files of a
-layer, of the executable or of a plugin may be compiled as one (CMAKE_UNITY_BUILD), where a call could reach another file's
-function. So a local name occurs in one file of its folder, and is not that of a header's function or class which another file of
+layer, of the executable, of a plugin and of most tests may be compiled as one (CMAKE_UNITY_BUILD), where a call could reach another
+file's function. So a local name occurs in one file of its folder, and is not that of a header's function or class which another file of
 the folder uses. An alias may be repeated if it means the same. Prints every breach with its places, and fails on any.
 
 usage: local_names.py SOURCE_FOLDER"""
@@ -9,7 +9,8 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("mtrain/*", "tools/mtrain", "plugins/*/*")
+FOLDERS = ("mtrain/*", "tools/mtrain", "plugins/*/*", "tests/unit/*", "tests/contract", "tests/golden", "tests/parity", "tests/recipes",
+           "tests/system/data", "tests/system/install", "tests/system/plugins", "tests/system/recipes", "tests/system/tokenizers")
 ADVICE = "give it a more specific name, or move what both need into a header of the folder"
 # clang-format starts what a namespace holds in column 0 and marks the end of a namespace that has more than one statement.
 BEGIN, END = "namespace {", "}  // namespace"
