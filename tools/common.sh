@@ -10,7 +10,8 @@ jobs_that_fit() {
   echo $((cores < gigabytes ? cores : gigabytes))
 }
 
-# configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache of another source folder is replaced.
+# configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache of another source folder is replaced. A new folder of a
+# release joins the files of each folder for the compiler, which takes less than half of the time; MT_UNITY=0 does not.
 configure() {
   local preset=$1 build=$2 log fresh=()
   if [[ -f $build/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
@@ -22,6 +23,9 @@ configure() {
   fi
   local settings=()
   if [[ -n ${MT_CUDA_ARCHITECTURES-} ]]; then settings+=("-DMT_CUDA_ARCHITECTURES=$MT_CUDA_ARCHITECTURES"); fi
+  if [[ $preset == release && ${MT_UNITY-1} != 0 && (${#fresh[@]} -gt 0 || ! -f $build/CMakeCache.txt) ]]; then
+    settings+=(-DCMAKE_UNITY_BUILD=ON)
+  fi
   log=$(mktemp)
   if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}" "${settings[@]}") > "$log" 2>&1; then
     tail -n 30 "$log" >&2

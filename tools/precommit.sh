@@ -17,7 +17,7 @@ fi
 
 mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- mtrain tests/unit | sed -nE 's,^(tests/unit|mtrain)/([a-z_]+)/.*,\2,p' | sort -u)
 targets=(mtrain)
-names="tree|layers|format|docs"
+names="tree|layers|format|local_names|docs"
 for folder in "${folders[@]}"; do
   [[ -d tests/unit/$folder ]] || continue
   targets+=("test_$folder")

@@ -23,6 +23,12 @@ if [[ ! -f $build/compile_commands.json ]]; then
   echo "tidy: no $build/compile_commands.json; configure first (cmake --preset release)" >&2
   exit 2
 fi
+if grep -qE '^CMAKE_UNITY_BUILD:[A-Z]+=(ON|1|TRUE)$' "$build/CMakeCache.txt"; then
+  # Its commands are of joined files: a folder of our own, with what the build generates.
+  cmake --preset release -B "$build/tidy" -DCMAKE_UNITY_BUILD=OFF > /dev/null
+  build=$build/tidy
+  cmake --build "$build" --target generated/mtrain/plugin/abi_hash.h > /dev/null
+fi
 commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
 # clang does not know all warning options of g++.

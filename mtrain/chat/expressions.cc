@@ -6,16 +6,16 @@
 
 namespace mtrain::chat {
 
-using Kind = Expression::Kind;
+using EK = Expression::Kind;
 
-Expr ExpressionParser::make(Kind kind, Place place) {
+Expr ExpressionParser::make(EK kind, Place place) {
   auto e = std::make_unique<Expression>();
   e->kind = kind;
   e->place = place;
   return e;
 }
 
-Expr ExpressionParser::make(Kind kind, Place place, Expr first, Expr second) const {
+Expr ExpressionParser::make(EK kind, Place place, Expr first, Expr second) const {
   Expr e = make(kind, place);
   add(*e, std::move(first));
   if (second) add(*e, std::move(second));
@@ -99,7 +99,7 @@ Expr ExpressionParser::tuple(bool choice) {
   Place place = peek().place;
   Expr first = expression(choice);
   if (!at_symbol(",")) return first;
-  Expr e = make(Kind::tuple, place, std::move(first));
+  Expr e = make(EK::tuple, place, std::move(first));
   while (take_symbol_if(",")) {
     if (at(Token::Kind::close_output) || at(Token::Kind::close_block)) break;
     add(*e, expression(choice));
@@ -113,7 +113,7 @@ Expr ExpressionParser::expression(bool choice) {
   while (choice && at(Token::Kind::name) && peek().text == "if") {
     Place place = next().place;
     Expr condition = either();
-    Expr e = make(Kind::choice, place, std::move(condition), std::move(value));
+    Expr e = make(EK::choice, place, std::move(condition), std::move(value));
     if (take_word_if("else")) add(*e, expression());
     value = std::move(e);
   }
@@ -124,7 +124,7 @@ Expr ExpressionParser::either() {
   Expr left = both();
   while (at(Token::Kind::name) && peek().text == "or") {
     Place place = next().place;
-    left = make(Kind::either, place, std::move(left), both());
+    left = make(EK::either, place, std::move(left), both());
   }
   return left;
 }
@@ -133,7 +133,7 @@ Expr ExpressionParser::both() {
   Expr left = negation();
   while (at(Token::Kind::name) && peek().text == "and") {
     Place place = next().place;
-    left = make(Kind::both, place, std::move(left), negation());
+    left = make(EK::both, place, std::move(left), negation());
   }
   return left;
 }
@@ -142,7 +142,7 @@ Expr ExpressionParser::negation() {
   if (!at(Token::Kind::name) || peek().text != "not") return compare();
   Deeper deeper(*this);
   Place place = next().place;
-  Expr e = make(Kind::unary, place, negation());
+  Expr e = make(EK::unary, place, negation());
   e->name = "not";
   return e;
 }
@@ -168,7 +168,7 @@ Expr ExpressionParser::compare() {
   Expr left = binary(0);
   Expr chain;
   for (std::string op = comparison(); !op.empty(); op = comparison()) {
-    if (!chain) chain = make(Kind::compare, place, std::move(left));
+    if (!chain) chain = make(EK::compare, place, std::move(left));
     chain->operators.push_back(std::move(op));
     add(*chain, binary(0));
   }
@@ -196,7 +196,7 @@ Expr ExpressionParser::binary(int level) {
   Expr left = binary(level + 1);
   while (at_operator(level)) {
     Token op = next();
-    left = make(Kind::binary, op.place, std::move(left), binary(level + 1));
+    left = make(EK::binary, op.place, std::move(left), binary(level + 1));
     left->name = op.text;
   }
   return left;
@@ -207,7 +207,7 @@ Expr ExpressionParser::unary(bool with_filter) {
   Expr e;
   if (at_symbol("-") || at_symbol("+")) {
     Token op = next();
-    e = make(Kind::unary, op.place, unary(false));
+    e = make(EK::unary, op.place, unary(false));
     e->name = op.text;
   } else {
     e = primary();
@@ -218,12 +218,12 @@ Expr ExpressionParser::unary(bool with_filter) {
 
 Expr ExpressionParser::name_or_constant() {
   Token token = next();
-  Expr e = make(Kind::literal, token.place);
+  Expr e = make(EK::literal, token.place);
   const std::string& word = token.text;
   if (word == "true" || word == "True" || word == "false" || word == "False") {
     e->value = Value::boolean(word == "true" || word == "True");
   } else if (word != "none" && word != "None") {
-    e->kind = Kind::name;
+    e->kind = EK::name;
     e->name = word;
   }
   return e;
@@ -231,7 +231,7 @@ Expr ExpressionParser::name_or_constant() {
 
 Expr ExpressionParser::primary() {
   const Token& token = peek();
-  Expr e = make(Kind::literal, token.place);
+  Expr e = make(EK::literal, token.place);
   switch (token.kind) {
     case Token::Kind::name:
       return name_or_constant();
@@ -270,10 +270,10 @@ Expr ExpressionParser::primary() {
 
 Expr ExpressionParser::brackets() {
   Place place = next().place;
-  if (take_symbol_if(")")) return make(Kind::tuple, place);
+  if (take_symbol_if(")")) return make(EK::tuple, place);
   Expr first = expression();
   if (take_symbol_if(")")) return first;
-  Expr e = make(Kind::tuple, place, std::move(first));
+  Expr e = make(EK::tuple, place, std::move(first));
   while (take_symbol_if(",")) {
     if (at_symbol(")")) break;
     add(*e, expression());
@@ -283,7 +283,7 @@ Expr ExpressionParser::brackets() {
 }
 
 Expr ExpressionParser::list() {
-  Expr e = make(Kind::list, next().place);
+  Expr e = make(EK::list, next().place);
   while (!take_symbol_if("]")) {
     add(*e, expression());
     if (!at_symbol("]")) take_symbol(",");
@@ -292,7 +292,7 @@ Expr ExpressionParser::list() {
 }
 
 Expr ExpressionParser::map() {
-  Expr e = make(Kind::map, next().place);
+  Expr e = make(EK::map, next().place);
   while (!take_symbol_if("}")) {
     add(*e, expression());
     take_symbol(":");
@@ -308,15 +308,15 @@ Expr ExpressionParser::postfix(Expr base) {
     if (take_symbol_if(".")) {
       bool index = at(Token::Kind::integer);  // x.0 is x[0]
       Token token = index ? next() : take(Token::Kind::name);
-      base = make(index ? Kind::item : Kind::attribute, place, std::move(base));
+      base = make(index ? EK::item : EK::attribute, place, std::move(base));
       base->name = token.text;
       if (!index) continue;
-      add(*base, make(Kind::literal, place));
+      add(*base, make(EK::literal, place));
       base->parts.back()->value = Value::integer(std::atoll(token.text.c_str()));
     } else if (take_symbol_if("[")) {
       base = subscript(std::move(base), place);
     } else if (at_symbol("(")) {
-      base = make(Kind::call, place, std::move(base));
+      base = make(EK::call, place, std::move(base));
       add(*base, arguments());
     } else {
       break;
@@ -333,9 +333,9 @@ Expr ExpressionParser::subscript(Expr base, Place place) {
   if (!at_symbol(":")) {
     if (!first) fail("wanted an index");
     take_symbol("]");
-    return make(Kind::item, place, std::move(base), std::move(first));
+    return make(EK::item, place, std::move(base), std::move(first));
   }
-  Expr e = make(Kind::slice, place, std::move(base));
+  Expr e = make(EK::slice, place, std::move(base));
   add(*e, std::move(first));
   for (int i = 0; i < 2; ++i) add(*e, take_symbol_if(":") ? bound() : nullptr);
   take_symbol("]");
@@ -370,7 +370,7 @@ Expr ExpressionParser::filtered(Expr base) {
       base = test(std::move(base));
     } else if (at_symbol("(")) {  // after a filter or test
       Place place = peek().place;
-      base = make(Kind::call, place, std::move(base));
+      base = make(EK::call, place, std::move(base));
       add(*base, arguments());
     } else {
       return base;
@@ -380,7 +380,7 @@ Expr ExpressionParser::filtered(Expr base) {
 
 Expr ExpressionParser::filter(Expr base) {
   Token name = take(Token::Kind::name);
-  Expr e = make(Kind::filter, name.place);
+  Expr e = make(EK::filter, name.place);
   add(*e, std::move(base));
   e->name = name.text;
   if (at_symbol("(")) add(*e, arguments());
@@ -390,7 +390,7 @@ Expr ExpressionParser::filter(Expr base) {
 Expr ExpressionParser::test(Expr base) {
   Place place = next().place;
   bool negative = take_word_if("not");
-  Expr e = make(Kind::test, place, std::move(base));
+  Expr e = make(EK::test, place, std::move(base));
   e->name = take(Token::Kind::name).text;
   bool begins_argument = at(Token::Kind::string) || at(Token::Kind::integer) ||
                          at(Token::Kind::real) || at_symbol("[") || at_symbol("{");
@@ -407,7 +407,7 @@ Expr ExpressionParser::test(Expr base) {
     add(*e, std::move(argument));
   }
   if (!negative) return e;
-  Expr no = make(Kind::unary, place, std::move(e));
+  Expr no = make(EK::unary, place, std::move(e));
   no->name = "not";
   return no;
 }

@@ -19,11 +19,6 @@ using Filter = Value (*)(I&, const Value&, A&);
 
 Value text_value(const Text& text) { return Value::text(text); }
 
-int64_t integer_or(const Value* value, int64_t otherwise) {
-  return value && (value->is(VK::integer) || value->is(VK::boolean)) ? value->as_integer()
-                                                                     : otherwise;
-}
-
 bool truth_or(const Value* value, bool otherwise) { return value ? value->truth() : otherwise; }
 
 /// Reads "a.b" and 0 like Jinja's attribute arguments.

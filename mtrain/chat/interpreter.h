@@ -121,5 +121,7 @@ enum class WordStart : uint8_t { text, uncased, marks };
 Text title_case(const Text& text, WordStart where);
 /// The text of an argument. Throws Fault("TypeError") when it is not a text.
 const Text& text_argument(const Value* value, const char* what);
+/// The number of an argument, or `otherwise` when there is none. True is 1, as in Python.
+int64_t integer_or(const Value* value, int64_t otherwise);
 
 }  // namespace mtrain::chat

@@ -15,6 +15,11 @@ const Text& text_argument(const Value* value, const char* what) {
   throw Fault("TypeError", cat(what, " must be str, not ", value ? value->type_name() : "nothing"));
 }
 
+int64_t integer_or(const Value* value, int64_t otherwise) {
+  return value && (value->is(VK::integer) || value->is(VK::boolean)) ? value->as_integer()
+                                                                     : otherwise;
+}
+
 namespace {
 
 /// The character that begins at `i`, and its size in bytes. Broken UTF-8 counts byte by byte.
@@ -98,10 +103,6 @@ bool affix(const Text& text, const Value* what, bool front) {
   const std::string& part = text_argument(what, "a prefix or suffix").bytes;
   Meter::read(part.size() + 4);
   return front ? text.bytes.starts_with(part) : text.bytes.ends_with(part);
-}
-
-int64_t integer_or(const Value* value, int64_t otherwise) {
-  return value && value->is(VK::integer) ? value->as_integer() : otherwise;
 }
 
 bool all_of_class(const Text& text, int (*is)(int)) {

@@ -8,7 +8,7 @@
 namespace mtrain::chat {
 namespace {
 
-using Kind = Statement::Kind;
+using SK = Statement::Kind;
 
 class StatementParser {
  public:
@@ -30,7 +30,7 @@ class StatementParser {
     while (!in_.at(Token::Kind::end)) {
       if (in_.at(Token::Kind::text)) {
         Token token = in_.next();
-        Statement text = make(Kind::text, token.place);
+        Statement text = make(SK::text, token.place);
         text.text = token.text;
         body.push_back(std::move(text));
       } else if (in_.at(Token::Kind::open_output)) {
@@ -46,7 +46,7 @@ class StatementParser {
     return body;
   }
 
-  static Statement make(Kind kind, Place place) {
+  static Statement make(SK kind, Place place) {
     Statement s;
     s.kind = kind;
     s.place = place;
@@ -54,7 +54,7 @@ class StatementParser {
   }
 
   Statement read_output() {
-    Statement s = make(Kind::output, in_.next().place);
+    Statement s = make(SK::output, in_.next().place);
     s.expressions.push_back(in_.tuple());
     in_.take(Token::Kind::close_output);
     return s;
@@ -72,7 +72,7 @@ class StatementParser {
     if (word.text == "break" || word.text == "continue") {
       if (loops_ == 0) in_.fail(cat("'", word.text, "' outside of a loop"));
       close_block();
-      return make(word.text == "break" ? Kind::stop : Kind::skip, word.place);
+      return make(word.text == "break" ? SK::stop : SK::skip, word.place);
     }
     syntax_error(in_.name(), word.place,
                  cat("'", printable(word.text), "' is not a statement of chat templates"),
@@ -91,7 +91,7 @@ class StatementParser {
   }
 
   Statement read_if(Place place) {
-    Statement s = make(Kind::condition, place);
+    Statement s = make(SK::condition, place);
     while (true) {
       s.expressions.push_back(in_.tuple());
       close_block();
@@ -112,7 +112,7 @@ class StatementParser {
   }
 
   Statement read_for(Place place) {
-    Statement s = make(Kind::loop, place);
+    Statement s = make(SK::loop, place);
     s.targets = read_targets();
     in_.take_word("in");
     s.expressions.push_back(in_.tuple(false));
@@ -142,14 +142,14 @@ class StatementParser {
   }
 
   Statement read_set(Place place) {
-    Statement s = make(Kind::set, place);
+    Statement s = make(SK::set, place);
     s.targets = read_targets();
     if (in_.take_symbol_if("=")) {
       s.expressions.push_back(in_.tuple());
       close_block();
       return s;
     }
-    s.kind = Kind::set_block;
+    s.kind = SK::set_block;
     s.expressions.push_back(in_.filters_of_block());
     close_block();
     s.bodies.push_back(read_body({"endset"}));
@@ -176,7 +176,7 @@ class StatementParser {
   }
 
   Statement read_macro(Place place) {
-    Statement s = make(Kind::macro, place);
+    Statement s = make(SK::macro, place);
     s.text = in_.take(Token::Kind::name).text;
     read_parameters(s);
     close_block();
@@ -186,7 +186,7 @@ class StatementParser {
   }
 
   Statement read_call(Place place) {
-    Statement s = make(Kind::call_block, place);
+    Statement s = make(SK::call_block, place);
     if (in_.at_symbol("(")) read_parameters(s);
     s.expressions.push_back(in_.expression());
     if (s.expressions[0]->kind != Expression::Kind::call)
@@ -198,7 +198,7 @@ class StatementParser {
   }
 
   Statement read_filter(Place place) {
-    Statement s = make(Kind::filter_block, place);
+    Statement s = make(SK::filter_block, place);
     s.expressions.push_back(in_.filters_of_block(true));
     close_block();
     s.bodies.push_back(read_body({"endfilter"}));
@@ -207,7 +207,7 @@ class StatementParser {
   }
 
   Statement read_generation(Place place) {
-    Statement s = make(Kind::generation, place);
+    Statement s = make(SK::generation, place);
     close_block();
     s.bodies.push_back(read_body({"endgeneration"}));
     end_block("endgeneration", place);

@@ -10,7 +10,7 @@
 namespace mtrain::chat {
 namespace {
 
-using Kind = Value::Kind;
+using VK = Value::Kind;
 /// Python's repr of a float: the shortest digits, an exponent below 1e-4 and from 1e16.
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
@@ -106,20 +106,20 @@ class JsonWriter {
 
   void write(const Value& value, int depth) {
     switch (value.kind()) {
-      case Kind::none:
+      case VK::none:
         return out_.append(Text("null"));
-      case Kind::boolean:
+      case VK::boolean:
         return out_.append(Text(value.as_bool() ? "true" : "false"));
-      case Kind::text:
+      case VK::text:
         return out_.append(json_text(value.as_text()));
-      case Kind::real:
+      case VK::real:
         return write_real(value.as_real());
-      case Kind::integer:
+      case VK::integer:
         return out_.append(to_text(value));
-      case Kind::list:
-      case Kind::tuple:
+      case VK::list:
+      case VK::tuple:
         return write_list(value.items(), depth);
-      case Kind::map:
+      case VK::map:
         return write_map(value.as_map(), depth);
       default:
         throw Fault("TypeError",
@@ -170,8 +170,8 @@ class JsonWriter {
     out_.append(Text("}"));
   }
   void write_key(const Value& key) {
-    if (key.is(Kind::text)) return out_.append(json_text(key.as_text()));
-    if (!key.number() && !key.is(Kind::none))
+    if (key.is(VK::text)) return out_.append(json_text(key.as_text()));
+    if (!key.number() && !key.is(VK::none))
       throw Fault("TypeError",
                   cat("keys must be str, int, float, bool or None, not ", key.type_name()));
     JsonWriter inner(style_);
@@ -187,23 +187,23 @@ class JsonWriter {
 
 Text to_text(const Value& value) {
   switch (value.kind()) {
-    case Kind::missing:
+    case VK::missing:
       return {};
-    case Kind::none:
+    case VK::none:
       return Text("None");
-    case Kind::boolean:
+    case VK::boolean:
       return Text(value.as_bool() ? "True" : "False");
-    case Kind::integer:
+    case VK::integer:
       return Text(std::to_string(value.as_integer()));
-    case Kind::real:
+    case VK::real:
       return Text(float_text(value.as_real()));
-    case Kind::text:
+    case VK::text:
       return value.as_text();
-    case Kind::space:
+    case VK::space:
       return Text("<Namespace>");
-    case Kind::generator:
+    case VK::generator:
       return Text("<generator object>");
-    case Kind::callable:
+    case VK::callable:
       return Text(cat("<", value.as_callable().name, ">"));
     default:
       return repr(value);
@@ -212,13 +212,13 @@ Text to_text(const Value& value) {
 
 Text repr(const Value& value) {
   switch (value.kind()) {
-    case Kind::text:
+    case VK::text:
       return repr_text(value.as_text());
-    case Kind::list:
+    case VK::list:
       return show_items(value.items(), "[", "]");
-    case Kind::tuple:
+    case VK::tuple:
       return show_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
-    case Kind::map: {
+    case VK::map: {
       Text out("{");
       for (const auto& [key, item] : value.as_map().entries) {
         if (out.bytes.size() > 1) out.append(Text(", "));
@@ -229,7 +229,7 @@ Text repr(const Value& value) {
       out.append(Text("}"));
       return out;
     }
-    case Kind::missing:
+    case VK::missing:
       return Text("Undefined");
     default:
       return to_text(value);

@@ -8,7 +8,7 @@
 
 namespace mtrain::chat {
 
-using Kind = Value::Kind;
+using VK = Value::Kind;
 
 Fault::Fault(std::string type_, std::string message_)
     : type(std::move(type_)), message(std::move(message_)), whole(type + ": " + message) {}
@@ -142,38 +142,37 @@ Text joined(const Text& a, const Text& b) {
 
 Value Value::missing(std::string why) {
   Value v;
-  v.kind_ = Kind::missing;
+  v.kind_ = VK::missing;
   v.missing_ = std::make_shared<Missing>(Missing{std::move(why)});
   return v;
 }
 Value Value::boolean(bool value) {
   Value v;
-  v.kind_ = Kind::boolean;
+  v.kind_ = VK::boolean;
   v.integer_ = value ? 1 : 0;
   return v;
 }
 Value Value::integer(int64_t value) {
   Value v;
-  v.kind_ = Kind::integer;
+  v.kind_ = VK::integer;
   v.integer_ = value;
   return v;
 }
 Value Value::real(double value) {
   Value v;
-  v.kind_ = Kind::real;
+  v.kind_ = VK::real;
   v.real_ = value;
   return v;
 }
 Value Value::text(Text value) {
   Meter::steps(1);
   Value v;
-  v.kind_ = Kind::text;
+  v.kind_ = VK::text;
   v.text_ = std::make_shared<const Text>(std::move(value));
   return v;
 }
 void Value::nest(const Value& inner) {
-  if (inner.is(Kind::space))
-    throw Fault("TypeError", "a namespace cannot be put into another value");
+  if (inner.is(VK::space)) throw Fault("TypeError", "a namespace cannot be put into another value");
   if (inner.nesting_ >= kNesting)
     throw Fault("RecursionError", cat("lists and maps nested deeper than ", kNesting));
   nesting_ = std::max<uint16_t>(nesting_, static_cast<uint16_t>(inner.nesting_ + 1));
@@ -182,20 +181,20 @@ void Value::nest(const Value& inner) {
 Value Value::list(List items) {
   Meter::elements(items.size());
   Value v;
-  v.kind_ = Kind::list;
+  v.kind_ = VK::list;
   for (const auto& item : items) v.nest(item);
   v.list_ = std::make_shared<List>(std::move(items));
   return v;
 }
 Value Value::tuple(List items) {
   Value v = list(std::move(items));
-  v.kind_ = Kind::tuple;
+  v.kind_ = VK::tuple;
   return v;
 }
 Value Value::map(std::vector<std::pair<Value, Value>> entries) {
   Value v;
   Meter::elements(entries.size());
-  v.kind_ = Kind::map;
+  v.kind_ = VK::map;
   v.map_ = std::make_shared<Map>();
   for (auto& [key, item] : entries) {
     v.nest(item);
@@ -205,40 +204,40 @@ Value Value::map(std::vector<std::pair<Value, Value>> entries) {
 }
 Value Value::space() {
   Value v = map();
-  v.kind_ = Kind::space;
+  v.kind_ = VK::space;
   return v;
 }
 Value Value::generator(List items) {
   Meter::elements(items.size());
   Value v;
-  v.kind_ = Kind::generator;
+  v.kind_ = VK::generator;
   for (const auto& item : items) v.nest(item);
   v.generator_ = std::make_shared<Generator>(Generator{std::move(items)});
   return v;
 }
 Value Value::callable(std::string name, std::function<Value(Arguments&)> call) {
   Value v;
-  v.kind_ = Kind::callable;
+  v.kind_ = VK::callable;
   v.callable_ = std::make_shared<Callable>(Callable{std::move(name), std::move(call)});
   return v;
 }
 
 bool Value::truth() const {
   switch (kind_) {
-    case Kind::missing:
-    case Kind::none:
+    case VK::missing:
+    case VK::none:
       return false;
-    case Kind::boolean:
-    case Kind::integer:
+    case VK::boolean:
+    case VK::integer:
       return integer_ != 0;
-    case Kind::real:
+    case VK::real:
       return real_ != 0;
-    case Kind::text:
+    case VK::text:
       return !text_->bytes.empty();
-    case Kind::list:
-    case Kind::tuple:
+    case VK::list:
+    case VK::tuple:
       return !list_->empty();
-    case Kind::map:
+    case VK::map:
       return !map_->entries.empty();
     default:
       return true;
@@ -247,29 +246,29 @@ bool Value::truth() const {
 
 const char* Value::type_name() const {
   switch (kind_) {
-    case Kind::missing:
+    case VK::missing:
       return "Undefined";
-    case Kind::none:
+    case VK::none:
       return "NoneType";
-    case Kind::boolean:
+    case VK::boolean:
       return "bool";
-    case Kind::integer:
+    case VK::integer:
       return "int";
-    case Kind::real:
+    case VK::real:
       return "float";
-    case Kind::text:
+    case VK::text:
       return "str";
-    case Kind::list:
+    case VK::list:
       return "list";
-    case Kind::tuple:
+    case VK::tuple:
       return "tuple";
-    case Kind::map:
+    case VK::map:
       return "dict";
-    case Kind::space:
+    case VK::space:
       return "Namespace";
-    case Kind::generator:
+    case VK::generator:
       return "generator";
-    case Kind::callable:
+    case VK::callable:
       return callable_->name.c_str();
   }
   return "object";
@@ -287,7 +286,7 @@ bool same(std::string_view a, std::string_view b) {
 
 Value* Map::find(std::string_view key) {
   for (auto& [name, value] : entries)
-    if (name.is(Kind::text) && same(name.as_text().bytes, key)) return &value;
+    if (name.is(VK::text) && same(name.as_text().bytes, key)) return &value;
   return nullptr;
 }
 
@@ -330,23 +329,23 @@ bool equal_maps(Map& a, Map& b) {
 bool equal(const Value& a, const Value& b) {
   Meter::read(4);
   if (a.number() && b.number())
-    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() == b.as_real()
-                                                : a.as_integer() == b.as_integer();
+    return a.is(VK::real) || b.is(VK::real) ? a.as_real() == b.as_real()
+                                            : a.as_integer() == b.as_integer();
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::missing:
-    case Kind::none:
+    case VK::missing:
+    case VK::none:
       return true;
-    case Kind::text:
+    case VK::text:
       return same(a.as_text().bytes, b.as_text().bytes);
-    case Kind::list:
-    case Kind::tuple:
+    case VK::list:
+    case VK::tuple:
       return &a.items() == &b.items() || equal_items(a.items(), b.items());
-    case Kind::map:
+    case VK::map:
       return &a.as_map() == &b.as_map() || equal_maps(a.as_map(), b.as_map());
-    case Kind::space:
+    case VK::space:
       return &a.as_map() == &b.as_map();
-    case Kind::generator:
+    case VK::generator:
       return &a.as_generator() == &b.as_generator();
     default:
       return &a.as_callable() == &b.as_callable();
@@ -356,15 +355,15 @@ bool equal(const Value& a, const Value& b) {
 bool less(const Value& a, const Value& b, const char* op) {
   Meter::read(4);
   for (const Value* v : {&a, &b})
-    if (v->is(Kind::missing)) throw Fault("UndefinedError", v->why());
+    if (v->is(VK::missing)) throw Fault("UndefinedError", v->why());
   if (a.number() && b.number())
-    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() < b.as_real()
-                                                : a.as_integer() < b.as_integer();
-  if (a.is(Kind::text) && b.is(Kind::text)) {
+    return a.is(VK::real) || b.is(VK::real) ? a.as_real() < b.as_real()
+                                            : a.as_integer() < b.as_integer();
+  if (a.is(VK::text) && b.is(VK::text)) {
     Meter::read(std::min(a.as_text().bytes.size(), b.as_text().bytes.size()));
     return a.as_text().bytes < b.as_text().bytes;
   }
-  bool sequences = a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple));
+  bool sequences = a.kind() == b.kind() && (a.is(VK::list) || a.is(VK::tuple));
   if (!sequences)
     throw Fault("TypeError", cat("'", op, "' not supported between instances of '", a.type_name(),
                                  "' and '", b.type_name(), "'"));
@@ -412,14 +411,14 @@ Value value_of(const Json& json, Origin origin) {
 
 Value with_origin(const Value& value, Origin origin) {
   switch (value.kind()) {
-    case Kind::text:
+    case VK::text:
       return Value::text({value.as_text().bytes, origin});
-    case Kind::list: {
+    case VK::list: {
       List items;
       for (const auto& item : value.items()) items.push_back(with_origin(item, origin));
       return Value::list(std::move(items));
     }
-    case Kind::map: {
+    case VK::map: {
       std::vector<std::pair<Value, Value>> entries;
       for (const auto& [key, item] : value.as_map().entries)
         entries.emplace_back(with_origin(key, origin), with_origin(item, origin));

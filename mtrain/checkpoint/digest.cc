@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int64_t kPieceBytes = 16 << 20;
+constexpr int64_t kHashedPieceBytes = 16 << 20;
 
 /// Splits `box` into consecutive boxes in row-major order, each of at most `max_elements` elements
 /// (at least one), and visits them.
@@ -51,7 +51,7 @@ CheckpointContent inspect_checkpoint(const fs::path& step_folder) {
     line("shape", cat(tensor.global));
     const auto width = static_cast<int64_t>(size_of(tensor.dtype));
     bool finite = true;
-    for_each_piece(whole_box(tensor.global), 0, kPieceBytes / width, [&](const Box& piece) {
+    for_each_piece(whole_box(tensor.global), 0, kHashedPieceBytes / width, [&](const Box& piece) {
       piece_bytes.resize(static_cast<size_t>(piece.extent.numel() * width));
       reader.read(tensor, piece, piece_bytes);
       hash.update(piece_bytes);

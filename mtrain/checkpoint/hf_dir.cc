@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/checked.h"
+#include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/strict_json.h"
 
 namespace mtrain {
@@ -15,10 +16,6 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr uint64_t kMaxTextBytes = 256u << 20;
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& what, const std::string& hint) {
-  throw Error(ErrorClass::checkpoint, cat(printable(file.string()), ": ", what), hint);
-}
-
 /// Resolves `name`, which comes from an untrusted file, to a file in `folder`; refuses anything
 /// else. A link may lead to another file of the folder or, in the cache of Hugging Face's tools
 /// (<model>/snapshots/<revision>), to <model>/blobs.
@@ -26,17 +23,18 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
   const char* hint = "use the plain name of a file in the same folder";
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
       !bad_tensor_name(name).empty())
-    refuse(origin, cat("'", printable(name), "' is not a plain file name"), hint);
+    refuse_file(origin, cat("'", printable(name), "' is not a plain file name"), hint);
   std::error_code error;
   fs::path real_folder = fs::canonical(folder, error);
   fs::path real = error ? fs::path() : fs::canonical(folder / name, error);
   if (error)
-    refuse(origin, cat("names '", printable(name), "', which cannot be opened: ", error.message()),
-           "fetch the missing file");
+    refuse_file(origin,
+                cat("names '", printable(name), "', which cannot be opened: ", error.message()),
+                "fetch the missing file");
   bool cached = real_folder.parent_path().filename() == "snapshots" &&
                 real.parent_path() == real_folder.parent_path().parent_path() / "blobs";
   if (real.parent_path() != real_folder && !cached)
-    refuse(
+    refuse_file(
         origin,
         cat("'", printable(name), "' is a link out of the folder, to ", printable(real.string())),
         "replace the link by the file, or use the path of the real folder");
@@ -46,8 +44,8 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
 std::string read_text(const fs::path& file) {
   InputFile input(file);
   if (input.size() > kMaxTextBytes)
-    refuse(file, cat("has ", input.size(), " bytes, over the limit of ", kMaxTextBytes),
-           "is this the right file?");
+    refuse_file(file, cat("has ", input.size(), " bytes, over the limit of ", kMaxTextBytes),
+                "is this the right file?");
   std::string text(input.size(), '\0');
   input.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return text;
@@ -72,15 +70,16 @@ using WeightMap = std::map<std::string, std::string>;
 WeightMap weight_map_of(const nlohmann::json& index, const fs::path& file) {
   const char* hint = "fetch the index again, or write the model again with save_pretrained";
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    refuse(file, "wanted a JSON object with the object \"weight_map\"", hint);
+    refuse_file(file, "wanted a JSON object with the object \"weight_map\"", hint);
   WeightMap out;
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
-    if (std::string why = bad_tensor_name(tensor); !why.empty()) refuse(file, why, hint);
+    if (std::string why = bad_tensor_name(tensor); !why.empty()) refuse_file(file, why, hint);
     if (!shard.is_string())
-      refuse(file, cat("weight_map: tensor '", printable(tensor), "' must have a file name"), hint);
+      refuse_file(file, cat("weight_map: tensor '", printable(tensor), "' must have a file name"),
+                  hint);
     out.emplace(tensor, shard.get<std::string>());
   }
-  if (out.empty()) refuse(file, "weight_map is empty", hint);
+  if (out.empty()) refuse_file(file, "weight_map is empty", hint);
   return out;
 }
 
@@ -89,7 +88,7 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
   if (!index.contains("metadata")) return;
   const auto& metadata = index["metadata"];
   if (!metadata.is_object())
-    refuse(file, "\"metadata\" must be an object", "fetch the index again");
+    refuse_file(file, "\"metadata\" must be an object", "fetch the index again");
   if (!metadata.contains("total_size")) return;
   const auto& total = metadata["total_size"];
   // some tools write it as 1.0e9, so compare as numbers
@@ -97,11 +96,11 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
                   ? total == bytes
                   : total.is_number_float() && total == static_cast<double>(bytes);
   if (!same)
-    refuse(file,
-           cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ",
-               bytes, " bytes"),
-           "a shard has another version: fetch the folder again, or correct total_size if the "
-           "shards are right");
+    refuse_file(file,
+                cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ",
+                    bytes, " bytes"),
+                "a shard has another version: fetch the folder again, or correct total_size if the "
+                "shards are right");
 }
 
 }  // namespace
@@ -110,9 +109,9 @@ HfDir::HfDir(const fs::path& path) {
   std::error_code error;
   auto status = fs::status(path, error);
   if (!fs::exists(status))
-    refuse(path, "no such file or folder",
-           "give a run's folder or one of its checkpoints, a folder with config.json and "
-           "model.safetensors, or a .safetensors file");
+    refuse_file(path, "no such file or folder",
+                "give a run's folder or one of its checkpoints, a folder with config.json and "
+                "model.safetensors, or a .safetensors file");
   if (!fs::is_directory(status)) {
     folder_ = path.parent_path().empty() ? fs::path(".") : path.parent_path();
     open_single(path);
@@ -129,20 +128,22 @@ HfDir::HfDir(const fs::path& path) {
     return;
   }
   if (present(path / "adapter_config.json"))
-    refuse(path, "has adapters (adapter_config.json), not the weights of a model",
-           cat("give the folder of their model, and this one as peft.init_from=", path.string(),
-               " to train the adapters further, or as --adapter to use them; `mtrain merge` adds "
-               "them to the weights"));
+    refuse_file(
+        path, "has adapters (adapter_config.json), not the weights of a model",
+        cat("give the folder of their model, and this one as peft.init_from=", path.string(),
+            " to train the adapters further, or as --adapter to use them; `mtrain merge` adds "
+            "them to the weights"));
   bool pickles =
       present(path / "pytorch_model.bin") || present(path / "pytorch_model.bin.index.json");
-  refuse(path,
-         cat("has neither ", kSingle, " nor ", kIndex,
-             pickles ? "; its pytorch_model.bin is a pickle" : ""),
-         pickles ? "pickles can run code when read and are never opened here; convert the weights "
-                   "with the "
-                   "Python package "
-                   "safetensors, or save_pretrained(…, safe_serialization=True)"
-                 : "give the folder of a model, or a .safetensors file");
+  refuse_file(path,
+              cat("has neither ", kSingle, " nor ", kIndex,
+                  pickles ? "; its pytorch_model.bin is a pickle" : ""),
+              pickles
+                  ? "pickles can run code when read and are never opened here; convert the weights "
+                    "with the "
+                    "Python package "
+                    "safetensors, or save_pretrained(…, safe_serialization=True)"
+                  : "give the folder of a model, or a .safetensors file");
 }
 
 void HfDir::open_single(const fs::path& file) {
@@ -165,27 +166,28 @@ void HfDir::open_index(const fs::path& file) {
   for (const auto& entry : fs::directory_iterator(folder_)) {
     std::string name = entry.path().filename().string();
     if (is_shard_name(name) && !shards.count(name))
-      refuse(file, cat("the folder has a shard ", name, " that the index does not list"),
-             hint + ", or remove it");
+      refuse_file(file, cat("the folder has a shard ", name, " that the index does not list"),
+                  hint + ", or remove it");
   }
   for (const auto& [tensor, name] : weight_map)
     if (!shards.at(name)->find(tensor))
-      refuse(file,
-             cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"),
-             hint);
+      refuse_file(
+          file,
+          cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"),
+          hint);
   Checked<uint64_t> total(0);
   for (const auto& [name, shard] : shards) {
     for (const auto& tensor : shard->tensors()) {
       auto listed = weight_map.find(tensor.name);
       if (listed == weight_map.end())
-        refuse(file,
-               cat("does not list tensor '", printable(tensor.name), "' of ", printable(name)),
-               hint);
+        refuse_file(file,
+                    cat("does not list tensor '", printable(tensor.name), "' of ", printable(name)),
+                    hint);
       if (listed->second != name)
-        refuse(file,
-               cat("tensor '", printable(tensor.name), "' is in two shards, ",
-                   printable(listed->second), " and ", printable(name)),
-               hint);
+        refuse_file(file,
+                    cat("tensor '", printable(tensor.name), "' is in two shards, ",
+                        printable(listed->second), " and ", printable(name)),
+                    hint);
       total = total + tensor.data.size();
     }
   }
@@ -198,7 +200,7 @@ void HfDir::finish(const fs::path& origin) {
     for (const auto& tensor : file->tensors()) tensors_.push_back(&tensor);
   std::sort(tensors_.begin(), tensors_.end(),
             [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; });
-  if (tensors_.empty()) refuse(origin, "holds no tensors", "is this the right file?");
+  if (tensors_.empty()) refuse_file(origin, "holds no tensors", "is this the right file?");
 }
 
 const TensorInfo* HfDir::find(std::string_view name) const {
@@ -213,9 +215,9 @@ const TensorInfo& HfDir::at(std::string_view name) const {
   std::vector<std::string> names;
   for (const TensorInfo* tensor : tensors_) names.push_back(tensor->name);
   auto close = nearest(name, names);
-  refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
-         close.empty() ? "is this the checkpoint of another model?"
-                       : cat("did you mean ", join(close, ", "), "?"));
+  refuse_file(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
+              close.empty() ? "is this the checkpoint of another model?"
+                            : cat("did you mean ", join(close, ", "), "?"));
 }
 
 void HfDir::read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> out) const {
@@ -230,8 +232,8 @@ void HfDir::read(const TensorInfo& tensor, uint64_t begin, std::span<std::byte> 
 
 std::string HfDir::config_text() const {
   if (auto found = text("config.json")) return *std::move(found);
-  refuse(folder_ / "config.json", "no such file",
-         "a model folder holds its config.json next to the weights");
+  refuse_file(folder_ / "config.json", "no such file",
+              "a model folder holds its config.json next to the weights");
 }
 
 std::optional<std::string> HfDir::text(std::string_view file_name) const {

@@ -10,6 +10,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/quant_format.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/refuse.h"
 
 namespace mtrain {
 namespace {
@@ -149,9 +150,7 @@ HfWeights::HfWeights(const HfDir& folder) : folder_(folder) {
     refuse(cat("tensor ", (*twin)->name, " is there twice: as it is, and quantized"));
 }
 
-void HfWeights::refuse(const std::string& what) const {
-  throw Error(ErrorClass::checkpoint, cat(printable(path().string()), ": ", what), kFetchAgain);
-}
+void HfWeights::refuse(const std::string& what) const { refuse_file(path(), what, kFetchAgain); }
 
 void HfWeights::add_fp8(const TensorInfo& codes) {
   const std::string scales_name = codes.name + kFp8Scales;

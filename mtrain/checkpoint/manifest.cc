@@ -9,6 +9,7 @@
 
 #include "mtrain/base/checked.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/checkpoint/strict_json.h"
 
@@ -17,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kHint =
-    "the checkpoint is damaged: use an older one, or restore it from a copy";
 constexpr std::string_view kTailStart = "\"checksum\": \"sha256:";
 
 std::string hex32(uint32_t value) {
@@ -37,7 +36,7 @@ class Reader {
   explicit Reader(const fs::path& path) : path_(path) {}
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ErrorClass::checkpoint, cat(printable(path_.string()), ": ", what), kHint);
+    refuse_file(path_, what, kDamagedCheckpoint);
   }
   const Json& member(const Json& object, const char* key) const {
     if (!object.is_object() || !object.contains(key)) refuse(cat("has no \"", key, '"'));
@@ -210,7 +209,7 @@ Manifest decode(std::string_view text, const fs::path& path) {
   std::string_view body = text.substr(0, text.size() - tail_bytes);
   if (text.substr(body.size()) != tail_of(body))
     reader.refuse("does not match its own checksum: the file is truncated or was changed");
-  Json json = parse_json_tree(text, {.path = path, .offset = 0, .hint = kHint});
+  Json json = parse_json_tree(text, {.path = path, .offset = 0, .hint = kDamagedCheckpoint});
   if (reader.text(json, "format") != "mtrain-checkpoint")
     reader.refuse("\"format\" is not mtrain-checkpoint");
   if (uint64_t version = reader.number(json, "version");

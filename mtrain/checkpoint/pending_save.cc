@@ -3,6 +3,7 @@
 #include <new>
 #include <system_error>
 
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/error.h"
 
 namespace mtrain {
@@ -122,7 +123,7 @@ bool PendingSave::State::next() {
     return false;
   }
   part = Part::over;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return true;
 }
 

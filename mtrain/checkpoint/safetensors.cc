@@ -7,17 +7,14 @@
 
 #include "mtrain/base/checked.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/safetensors_header.h"
 
 namespace mtrain {
 namespace {
 
-constexpr const char* kDamaged =
-    "the file is damaged or not a safetensors file: fetch or write it again";
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& what,
-                         const char* hint = kDamaged) {
-  throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
+[[noreturn]] void refuse_damaged(const fs::path& path, const std::string& what) {
+  refuse_file(path, what, kDamagedSafetensors);
 }
 
 /// The format of a file without a safetensors header, by its first bytes; null if unknown.
@@ -41,12 +38,13 @@ const char* foreign_format(std::string_view start) {
   size_t bytes = std::min<uint64_t>(file.size(), start.size());
   file.read(0, std::as_writable_bytes(std::span(start)).first(bytes));
   if (const char* format = foreign_format({start.data(), bytes}))
-    refuse(file.path(), cat("wanted safetensors, got ", format),
-           "pickles can run code when read and are never opened here; convert the weights with the "
-           "Python "
-           "package safetensors "
-           "(safetensors.torch.save_file) and give the .safetensors file or its folder");
-  refuse(file.path(), what);
+    refuse_file(
+        file.path(), cat("wanted safetensors, got ", format),
+        "pickles can run code when read and are never opened here; convert the weights with the "
+        "Python "
+        "package safetensors "
+        "(safetensors.torch.save_file) and give the .safetensors file or its folder");
+  refuse_damaged(file.path(), what);
 }
 
 std::string read_header(const InputFile& file) {
@@ -78,17 +76,17 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
         extent * std::max<uint64_t>(dim, 1);  // so that strides and partial products fit as well
     total = total * dim;
     if (!narrow || !total.valid() || !extent.valid() || !checked_cast<int64_t>(extent.value()))
-      refuse(path,
-             cat("tensor '", printable(t.name), "': the product of its shape overflows 64 bits"));
+      refuse_damaged(path, cat("tensor '", printable(t.name),
+                               "': the product of its shape overflows 64 bits"));
     shape.push_back(*narrow);
   }
   if (total.value() % 8 != 0)
-    refuse(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ", t.file_dtype,
-                     " are not a whole number of bytes"));
+    refuse_damaged(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ",
+                             t.file_dtype, " are not a whole number of bytes"));
   if (t.end - t.begin != total.value() / 8)
-    refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype,
-                     " needs ", total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end,
-                     "] give ", t.end - t.begin));
+    refuse_damaged(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ",
+                             t.file_dtype, " needs ", total.value() / 8, " bytes, data_offsets [",
+                             t.begin, ", ", t.end, "] give ", t.end - t.begin));
   return shape;
 }
 
@@ -98,7 +96,7 @@ void check_unique(const std::vector<HeaderTensor>& list, const fs::path& path) {
   for (const auto& t : list) names.push_back(t.name);
   std::sort(names.begin(), names.end());
   if (auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-    refuse(path, cat("tensor '", printable(*twin), "' occurs twice"));
+    refuse_damaged(path, cat("tensor '", printable(*twin), "' occurs twice"));
 }
 
 }  // namespace
@@ -132,7 +130,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   metadata_ = std::move(header.metadata);
   map_ = MappedFile(path);
   if (map_.bytes().size() != file_.size())
-    refuse(path, "changed while being opened", "make sure that no other program writes to it");
+    refuse_file(path, "changed while being opened", "make sure that no other program writes to it");
 
   auto& list = header.tensors;
   check_unique(list, path);
@@ -144,7 +142,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   tensors_.reserve(list.size());
   for (auto& t : list) {
     auto wrong = [&](const auto&... what) {
-      refuse(path, cat("tensor '", printable(t.name), "': ", what...));
+      refuse_damaged(path, cat("tensor '", printable(t.name), "': ", what...));
     };
     if (t.end < t.begin) wrong("data_offsets [", t.begin, ", ", t.end, "] are reversed");
     if (t.begin != expected)
@@ -164,8 +162,8 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
                         .data = map_.bytes().subspan(data_start_ + t.begin, t.end - t.begin)});
   }
   if (expected != data_bytes)
-    refuse(path, cat("byte ", data_start_ + expected, ": ", data_bytes - expected,
-                     " bytes follow the last tensor"));
+    refuse_damaged(path, cat("byte ", data_start_ + expected, ": ", data_bytes - expected,
+                             " bytes follow the last tensor"));
 
   by_name_.resize(tensors_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/strict_json.h"
 
 namespace mtrain {
@@ -177,11 +178,7 @@ std::string known_file_dtypes() {
 Header parse_header(std::string_view text, const fs::path& path) {
   Header header;
   HeaderReader reader(header);
-  parse_json(text,
-             {.path = path,
-              .offset = 8,
-              .hint = "the file is damaged or not a safetensors file: fetch or write it again"},
-             reader);
+  parse_json(text, {.path = path, .offset = 8, .hint = kDamagedSafetensors}, reader);
   return header;
 }
 

@@ -13,33 +13,34 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_save(const std::string& what) {
   throw Error(ErrorClass::checkpoint, cat("cannot save: ", what));
 }
 
 uint64_t bytes_of(const TensorSpec& spec) {
   Checked<uint64_t> bytes(size_of(spec.dtype));
   for (int64_t dim : spec.shape) {
-    if (dim < 0) refuse(cat("tensor '", printable(spec.name), "' has shape ", spec.shape));
+    if (dim < 0) refuse_save(cat("tensor '", printable(spec.name), "' has shape ", spec.shape));
     bytes = bytes * static_cast<uint64_t>(dim);
   }
   if (!bytes.valid())
-    refuse(cat("tensor '", printable(spec.name), "' of shape ", spec.shape, " overflows 64 bits"));
+    refuse_save(
+        cat("tensor '", printable(spec.name), "' of shape ", spec.shape, " overflows 64 bits"));
   return bytes.value();
 }
 
 void sort_and_check(std::vector<TensorSpec>& specs) {
   if (specs.size() > kMaxTensors)
-    refuse(cat(specs.size(), " tensors are over the limit of ", kMaxTensors));
+    refuse_save(cat(specs.size(), " tensors are over the limit of ", kMaxTensors));
   std::vector<std::string_view> names;
   for (const auto& spec : specs) {
-    if (std::string why = bad_tensor_name(spec.name); !why.empty()) refuse(why);
-    if (spec.name == "__metadata__") refuse("\"__metadata__\" cannot name a tensor");
+    if (std::string why = bad_tensor_name(spec.name); !why.empty()) refuse_save(why);
+    if (spec.name == "__metadata__") refuse_save("\"__metadata__\" cannot name a tensor");
     names.push_back(spec.name);
   }
   std::sort(names.begin(), names.end());
   if (auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
-    refuse(cat("two tensors are named '", printable(*twin), "'"));
+    refuse_save(cat("two tensors are named '", printable(*twin), "'"));
   std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
     size_t wide_a = size_of(a.dtype), wide_b = size_of(b.dtype);
     return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
@@ -62,7 +63,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site,
   for (const auto& spec : order_) {
     offsets_.push_back(at);
     auto end = checked_add(at, bytes_of(spec));
-    if (!end) refuse("the tensors together overflow 64 bits");
+    if (!end) refuse_save("the tensors together overflow 64 bits");
     std::string shape;
     for (int64_t dim : spec.shape) shape += cat(shape.empty() ? "" : ",", dim);
     text += cat(',', json_string(spec.name), ":{\"dtype\":\"", safetensors_dtype(spec.dtype),
@@ -72,7 +73,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site,
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMaxHeaderBytes)
-    refuse(cat("a header of ", text.size(), " bytes is over the limit of ", kMaxHeaderBytes));
+    refuse_save(cat("a header of ", text.size(), " bytes is over the limit of ", kMaxHeaderBytes));
 
   std::string start(8, '\0');
   for (size_t i = 0; i < 8; ++i) start[i] = static_cast<char>(text.size() >> (8 * i));

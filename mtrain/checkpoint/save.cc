@@ -23,7 +23,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kPieceBytes =
+constexpr size_t kWrittenPieceBytes =
     4u << 20;  // each piece is hashed and then written while it is still in the cache
 
 void point(std::string_view site) {
@@ -196,7 +196,7 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step,
     uint32_t crc = 0;
     for (auto rest = std::span<const std::byte>(slice.data); !rest.empty();) {
       if (cancelled) throw Error(ErrorClass::io, "the save was cancelled");
-      auto piece = rest.first(std::min(kPieceBytes, rest.size()));
+      auto piece = rest.first(std::min(kWrittenPieceBytes, rest.size()));
       if (!options_.allow_nonfinite) require_finite(slice, piece, step);
       crc = crc32c(piece, crc);
       writer.write(piece);

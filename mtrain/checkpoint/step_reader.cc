@@ -4,27 +4,25 @@
 #include <cstring>
 
 #include "mtrain/base/error.h"
+#include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/safetensors.h"
 
 namespace mtrain {
 namespace {
 
-constexpr const char* kHint =
-    "the checkpoint is damaged: use an older one, or restore it from a copy";
 constexpr uint64_t kMaxManifestBytes = 256u << 20;
 constexpr uint64_t kWindowBytes = 1u << 20;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what,
-                         const std::string& hint = kHint) {
-  throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
+[[noreturn]] void refuse_step(const fs::path& path, const std::string& what) {
+  refuse_file(path, what, kDamagedCheckpoint);
 }
 
 /// Opens a file of the checkpoint; refuses links.
 InputFile open_part(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
-    refuse(path, "is a link, but a checkpoint's files must be in its folder",
-           "replace the link by the file");
+    refuse_file(path, "is a link, but a checkpoint's files must be in its folder",
+                "replace the link by the file");
   return InputFile(path);
 }
 
@@ -54,7 +52,7 @@ Manifest read_manifest(const fs::path& folder) {
   fs::path path = folder / kManifestName;
   InputFile file = open_part(path);
   if (file.size() > kMaxManifestBytes)
-    refuse(path, cat("has ", file.size(), " bytes, over the limit of ", kMaxManifestBytes));
+    refuse_step(path, cat("has ", file.size(), " bytes, over the limit of ", kMaxManifestBytes));
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return decode(text, path);
@@ -79,9 +77,10 @@ StepReader::StepReader(fs::path folder)
   for (const auto& stored : manifest_.files) {
     files_.push_back(open_part(folder_ / stored.name));
     if (files_.back().size() != stored.bytes)
-      refuse(files_.back().path(),
-             cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
-                 files_.back().size() < stored.bytes ? ": it is truncated" : ": it has grown"));
+      refuse_step(
+          files_.back().path(),
+          cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
+              files_.back().size() < stored.bytes ? ": it is truncated" : ": it has grown"));
   }
   header_verified_.resize(files_.size());
   box_verified_.resize(manifest_.tensors.size());
@@ -93,7 +92,7 @@ void StepReader::verify_file(size_t file) {
   if (header_verified_[file]) return;
   const auto& stored = manifest_.files[file];
   if (files_[file].crc32c(0, stored.header_bytes) != stored.header_crc)
-    refuse(files_[file].path(), "the header does not match its checksum");
+    refuse_step(files_[file].path(), "the header does not match its checksum");
   header_verified_[file] = true;
 }
 
@@ -104,15 +103,16 @@ void StepReader::verify(const StoredTensor& tensor, size_t box) {
   verify_file(stored.file);
   const InputFile& file = files_[stored.file];
   if (file.crc32c(stored.at, stored.bytes) != stored.crc)
-    refuse(file.path(), cat("tensor '", printable(tensor.name), "', bytes ", stored.at, " to ",
-                            stored.at + stored.bytes, ": do not match their checksum"));
+    refuse_step(file.path(), cat("tensor '", printable(tensor.name), "', bytes ", stored.at, " to ",
+                                 stored.at + stored.bytes, ": do not match their checksum"));
   box_verified_[index][box] = true;
 }
 
 void StepReader::verify_all() {
   for (size_t i = 0; i < files_.size(); ++i) verify_file(i);
   for (const auto& tensor : manifest_.tensors) {
-    if (std::string why = cover_problem(tensor); !why.empty()) refuse(folder_ / kManifestName, why);
+    if (std::string why = cover_problem(tensor); !why.empty())
+      refuse_step(folder_ / kManifestName, why);
     for (size_t i = 0; i < tensor.boxes.size(); ++i) verify(tensor, i);
   }
 }
@@ -126,12 +126,13 @@ void StepReader::verify_headers() const {
       const TensorInfo& found = files[box.file].at(box.key);
       ++counted[box.file];
       if (found.dtype != tensor.dtype || !(found.shape == box.box.extent) || found.offset != box.at)
-        refuse(files[box.file].path(), cat("'", printable(box.key), "' differs from the manifest"));
+        refuse_step(files[box.file].path(),
+                    cat("'", printable(box.key), "' differs from the manifest"));
     }
   }
   for (size_t i = 0; i < files.size(); ++i)
     if (counted[i] != files[i].tensors().size())
-      refuse(files[i].path(), "contains tensors that the manifest does not list");
+      refuse_step(files[i].path(), "contains tensors that the manifest does not list");
 }
 
 const StoredTensor& StepReader::at(std::string_view name) const {
@@ -139,17 +140,19 @@ const StoredTensor& StepReader::at(std::string_view name) const {
   std::vector<std::string> names;
   for (const auto& tensor : manifest_.tensors) names.push_back(tensor.name);
   auto close = nearest(name, names);
-  refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
-         close.empty()
-             ? "does the recipe describe another model or optimizer than the one that was saved?"
-             : cat("the nearest names are ", join(close, ", ")));
+  refuse_file(
+      folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
+      close.empty()
+          ? "does the recipe describe another model or optimizer than the one that was saved?"
+          : cat("the nearest names are ", join(close, ", ")));
 }
 
 void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
   if (!fits(wanted, tensor.global))
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted),
-                        " of ", tensor.global));
-  if (std::string why = overlap_problem(tensor); !why.empty()) refuse(folder_ / kManifestName, why);
+    refuse_step(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted),
+                             " of ", tensor.global));
+  if (std::string why = overlap_problem(tensor); !why.empty())
+    refuse_step(folder_ / kManifestName, why);
   int64_t covered = 0;
   for (size_t i = 0; i < tensor.boxes.size(); ++i) {
     if (wanted.extent.numel() == 0) break;
@@ -159,9 +162,9 @@ void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
     verify(tensor, i);
   }
   if (covered != wanted.extent.numel())
-    refuse(folder_,
-           cat("tensor '", printable(tensor.name), "': only ", covered, " of ",
-               wanted.extent.numel(), " elements of the box ", describe(wanted), " were saved"));
+    refuse_step(folder_, cat("tensor '", printable(tensor.name), "': only ", covered, " of ",
+                             wanted.extent.numel(), " elements of the box ", describe(wanted),
+                             " were saved"));
 }
 
 void StepReader::read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out) {

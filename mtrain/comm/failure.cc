@@ -10,7 +10,7 @@ constexpr const char* kContinue =
     "see the output of that rank and its machine's log; the same command continues from the newest "
     "checkpoint";
 
-std::string ranks_text(std::span<const int> ranks) {
+std::string first_ranks_text(std::span<const int> ranks) {
   std::string text = "ranks";
   for (size_t i = 0; i < ranks.size() && i < kMostRanksShown; ++i) text += cat(" ", ranks[i]);
   if (ranks.size() > kMostRanksShown)
@@ -29,8 +29,8 @@ ErrorClass error_class_of(int64_t number) {
 
 std::string call_place(const CommCall& call, uint64_t number, const std::string& group,
                        std::span<const int> world_ranks) {
-  return cat(describe(call), " (#", number, " of group '", group, "': ", ranks_text(world_ranks),
-             ")");
+  return cat(describe(call), " (#", number, " of group '", group,
+             "': ", first_ranks_text(world_ranks), ")");
 }
 
 Error peer_error(const CommFailure& failure, int rank, const std::string& place) {

@@ -39,7 +39,7 @@ std::string state_text(const RankStatus& s) {
 }
 
 /// "rank 3", "ranks 0-2, 5".
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string rank_ranges_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size();) {
     size_t end = i + 1;
@@ -93,7 +93,7 @@ std::string JobJudge::table() const {
     found->second.push_back(static_cast<int>(r));
   }
   std::string text;
-  for (const auto& [key, ranks] : lines) text += cat("\n  ", ranks_text(ranks), key);
+  for (const auto& [key, ranks] : lines) text += cat("\n  ", rank_ranges_text(ranks), key);
   return text;
 }
 

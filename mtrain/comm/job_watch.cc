@@ -27,7 +27,6 @@ constexpr milliseconds kBeat{50}, kSlowBeat{200}, kTableBeat{250};
 constexpr int kManyRanks = 64;
 constexpr double kTableBytesPerSecond = 20e6;  // sent by the first rank, for any number of ranks
 constexpr milliseconds kToFlush{200};
-constexpr double kFinishShare = 0.6;  // share of the limit for ranks to end by themselves
 // Limits on unidentified connections: their time and their number. A rank identifies itself when it
 // connects.
 constexpr milliseconds kToSayHello{5000};

@@ -13,7 +13,6 @@ constexpr std::chrono::milliseconds kLook{100};
 // The time that threads need to return from their calls; a thread that continues to compute after
 // another's error gets the same time, so that the job ends within the limit.
 constexpr std::chrono::milliseconds kComeBack{500};
-constexpr double kFinishShare = 0.6;
 }  // namespace
 
 ThreadWatch::ThreadWatch(std::shared_ptr<ThreadState> state)

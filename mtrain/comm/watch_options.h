@@ -8,6 +8,9 @@
 
 namespace mtrain {
 
+/// The share of WatchOptions::silence in which ranks end by themselves after a failure.
+inline constexpr double kFinishShare = 0.6;
+
 struct WatchOptions {
   /// A job ends within this time after a rank died or was stopped; after a rank got stuck, within
   /// this time or three times the duration of the slowest steps, whichever is longer (job_judge.h).

@@ -13,8 +13,8 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxDepth = 64;     // of one expression
-constexpr int kMaxNesting = 256;  // of expressions that evaluate each other, in total
+constexpr int kMaxExpressionDepth = 64;     // of one expression
+constexpr int kMaxEvaluationNesting = 256;  // of expressions that evaluate each other, in total
 
 ExpressionValue widened(const ExpressionScalar& scalar) {
   return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
@@ -51,7 +51,7 @@ class Evaluator {
     }
     Level(const Level&) = delete;
     Level& operator=(const Level&) = delete;
-    bool too_deep() const { return own_ > kMaxDepth || all_ > kMaxNesting; }
+    bool too_deep() const { return own_ > kMaxExpressionDepth || all_ > kMaxEvaluationNesting; }
 
    private:
     int &own_, &all_;

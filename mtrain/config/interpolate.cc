@@ -13,10 +13,10 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kMaxChain = 64;       // the longest chain of settings that refer to one another
-constexpr int kMaxNesting = 16;        // ${${${…}}}
-constexpr size_t kMaxNodes = 100000;   // nodes copied by all references together
-constexpr size_t kMaxText = 1u << 20;  // bytes made by all interpolations together
+constexpr size_t kMaxChain = 64;          // the longest chain of settings that refer to one another
+constexpr int kMaxReferenceNesting = 16;  // ${${${…}}}
+constexpr size_t kMaxNodes = 100000;      // nodes copied by all references together
+constexpr size_t kMaxText = 1u << 20;     // bytes made by all interpolations together
 
 using Parts = std::vector<std::string>;
 
@@ -28,12 +28,6 @@ enum class Use : uint8_t {
 
 /// Thrown through a chain of references when the fault is already reported.
 struct Reported {};
-
-std::string path_text(const Parts& parts) {
-  std::string out;
-  for (const auto& part : parts) out = join_path(out, part);
-  return out;
-}
 
 size_t count_nodes(const Node& node) {
   size_t out = 1;
@@ -121,7 +115,7 @@ class Interpolator {
       node = std::move(value);
     } catch (const InterpolationFault& fault) {
       node.mark_faulty();
-      auto& diagnostic = report_.error("interpolation", path_text(path), node.loc(), fault.message);
+      auto& diagnostic = report_.error("interpolation", join_path(path), node.loc(), fault.message);
       if (!fault.help.empty()) diagnostic.fix(fault.help);
       throw Reported();
     } catch (const Reported&) {
@@ -136,7 +130,7 @@ class Interpolator {
     if (again == open_.end() && open_.size() < kMaxChain) return;
     if (again == open_.end())
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
-    report_cycle(static_cast<size_t>(again - open_.begin()), path_text(path));
+    report_cycle(static_cast<size_t>(again - open_.begin()), join_path(path));
     node.mark_faulty();
     throw Reported();
   }
@@ -145,21 +139,21 @@ class Interpolator {
     std::string chain;
     std::vector<std::string> places;
     for (size_t i = first; i < open_.size(); ++i) {
-      chain += path_text(open_[i].path) + " → ";
-      places.push_back(cat(path_text(open_[i].path), " at ", open_[i].where.text()));
+      chain += join_path(open_[i].path) + " → ";
+      places.push_back(cat(join_path(open_[i].path), " at ", open_[i].where.text()));
     }
     const Open& start = open_[first];
     const Location& where = start.where ? start.where : open_.front().where;
     report_
-        .error("interpolation-cycle", path_text(start.path), where,
+        .error("interpolation-cycle", join_path(start.path), where,
                cat("refers to itself: ", chain, back))
         .note(join(places, ", "));
   }
 
   /// The value of a text with interpolations.
   Node evaluate(std::string_view text, int depth, Use use = Use::value) {
-    if (depth > kMaxNesting)
-      throw InterpolationFault{cat("nested deeper than ", kMaxNesting, " levels"), ""};
+    if (depth > kMaxReferenceNesting)
+      throw InterpolationFault{cat("nested deeper than ", kMaxReferenceNesting, " levels"), ""};
     std::string out;
     for (size_t at = 0; at < text.size();) {
       size_t slashes = 0;
@@ -234,7 +228,7 @@ class Interpolator {
     std::string help;
     if (!near.empty()) {
       parts.back() = near[0];
-      help = cat("did you mean ${", path_text(parts), "}?");
+      help = cat("did you mean ${", join_path(parts), "}?");
     } else if (path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
                std::string::npos) {
       help = cat("write ${oc.env:", visible(path, 80), "} for an environment variable");
@@ -271,7 +265,7 @@ class Interpolator {
     if (found.place && found.place->faulty()) throw Reported();
     // A default is not in the tree, so the report of its faults is left to the schema.
     Report ignored;
-    auto read = scope_.operand(path_text(found.path), found.value, found.place ? report_ : ignored);
+    auto read = scope_.operand(join_path(found.path), found.value, found.place ? report_ : ignored);
     if (read) return std::move(*read);
     if (!found.place) return std::move(found.value);
     found.place->mark_faulty();
@@ -281,12 +275,12 @@ class Interpolator {
   /// Looks up another setting and computes it first if necessary; nothing when there is none.
   std::optional<Found> reference(std::string_view path) {
     Parts parts = absolute(path);
-    if (scope_.path_of) parts = absolute(scope_.path_of(path_text(parts)));
+    if (scope_.path_of) parts = absolute(scope_.path_of(join_path(parts)));
     for (size_t i = 0; i < open_.size(); ++i) {
       // The setting is inside the map that it refers to.
       if (parts.size() < open_[i].path.size() &&
           std::equal(parts.begin(), parts.end(), open_[i].path.begin())) {
-        report_cycle(i, path_text(parts));
+        report_cycle(i, join_path(parts));
         throw Reported();
       }
     }
@@ -302,7 +296,7 @@ class Interpolator {
     refuse_replaced(walked);
     complete(*at, walked);
     if (at->is_missing())
-      throw InterpolationFault{cat(path_text(parts), " is ???: set it first"), ""};
+      throw InterpolationFault{cat(join_path(parts), " is ???: set it first"), ""};
     confidential_ |= any_confidential(*at);
     nodes_ += count_nodes(*at);
     if (nodes_ > kMaxNodes)
@@ -312,7 +306,7 @@ class Interpolator {
 
   /// Refuses a reference to a value that another setting replaces: it has no effect in the run.
   void refuse_replaced(const Parts& parts) {
-    const std::string path = path_text(parts);
+    const std::string path = join_path(parts);
     const std::string by = scope_.replaced_by ? scope_.replaced_by(path) : "";
     if (by.empty()) return;
     const Node* winner = root_.find(by);
@@ -323,7 +317,7 @@ class Interpolator {
   }
 
   std::optional<Found> fallback(const Parts& parts) {
-    auto value = scope_.fallback ? scope_.fallback(path_text(parts)) : std::nullopt;
+    auto value = scope_.fallback ? scope_.fallback(join_path(parts)) : std::nullopt;
     if (!value) return std::nullopt;
     if (!value->is(NodeKind::string) || !has_interpolation(value->as_text()))
       return Found{std::move(*value), parts};
@@ -332,7 +326,7 @@ class Interpolator {
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
     for (size_t i = 0; i < open_.size(); ++i) {
       if (open_[i].path != parts) continue;
-      report_cycle(i, path_text(parts));
+      report_cycle(i, join_path(parts));
       throw Reported();
     }
     Opened opened(open_, {parts, value->loc()});
@@ -437,7 +431,7 @@ class Interpolator {
     if (raw.empty() || raw.size() > 2)
       throw InterpolationFault{"oc.deprecated takes 1 to 2 arguments", ""};
     Node key = argument(raw[0], depth);
-    std::string old = path_text(open_.back().path);
+    std::string old = join_path(open_.back().path);
     std::string message =
         raw.size() == 2 ? argument(raw[1], depth).as_text()
                         : "'$OLD_KEY' is deprecated. Change your code and config to use '$NEW_KEY'";

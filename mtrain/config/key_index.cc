@@ -11,7 +11,7 @@ constexpr size_t kDistinctiveLength = 6;  // characters
 constexpr size_t kLongestTypo = 256;      // a longer key is not a typo of a setting's name
 
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
-std::string folded(std::string_view name) {
+std::string without_separators(std::string_view name) {
   std::string out;
   for (char c : name)
     if (c != '_' && c != '-') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -36,7 +36,7 @@ double distance(std::string_view wanted, std::string_view name, bool old) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
   int leaf_typos = edit_distance(wanted_leaf, leaf);
-  if (leaf_typos > 0 && folded(wanted_leaf) == folded(leaf)) leaf_typos = 0;
+  if (leaf_typos > 0 && without_separators(wanted_leaf) == without_separators(leaf)) leaf_typos = 0;
   if (wanted_parent == parent) {
     if (leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())) &&
         leaf_typos < static_cast<int>(std::max(wanted_leaf.size(), leaf.size())))

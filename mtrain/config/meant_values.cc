@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/scalar.h"
 #include "mtrain/config/share.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -76,13 +77,12 @@ constexpr LookAlike kLookAlikes[] = {
 };
 // clang-format on
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
 
-std::string folded(std::string_view text) {
+std::string letters_and_digits(std::string_view text) {
   std::string out;
   for (char c : text)
     if (is_digit(c) || is_letter(c))
@@ -189,7 +189,7 @@ std::vector<MeantValue> meant_values(std::string_view given) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   std::replace(lower.begin(), lower.end(), '-', '_');
   if (lower != text) out.push_back({lower, ""});
-  const std::string name = folded(text);
+  const std::string name = letters_and_digits(text);
   for (const ForeignChoice& row : kForeignChoices)
     if (row.name == name)
       out.push_back({std::string(row.ours),
@@ -223,7 +223,7 @@ std::string meant_help(std::string_view text, const std::function<bool(const std
 }
 
 std::string help_of_combination(std::string_view path, std::string_view word) {
-  const std::string name = folded(word);
+  const std::string name = letters_and_digits(word);
   for (const Combination& row : kCombinations)
     if (row.path == path && row.word == name) return std::string(row.help);
   return {};

@@ -17,7 +17,7 @@ constexpr size_t kMaxArgumentBytes = size_t{1} << 16, kMaxKeyBytes = size_t{1} <
 constexpr size_t kMaxFileBytes = size_t{1} << 20, kMaxFileLines = 10000;
 
 /// Where the key ends: the first '=' outside of brackets and not escaped.
-size_t key_end(std::string_view text) {
+size_t override_key_end(std::string_view text) {
   int depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\')
@@ -103,7 +103,7 @@ class OverrideParser {
     if (text_.raw) return raw_pair();
     std::string_view rest = text_.text;
     out_.kind = take_sign(rest);
-    size_t end = key_end(rest);
+    size_t end = override_key_end(rest);
     bool removes = out_.kind == Override::Kind::remove;
     if (!take_key(trim(rest.substr(0, end)), end == std::string_view::npos && !removes))
       return std::nullopt;
@@ -285,7 +285,7 @@ bool looks_like_override(std::string_view argument) {
   if (argument.starts_with("--")) return false;
   bool removes = argument.starts_with('~');
   take_sign(argument);
-  std::string_view key = argument.substr(0, key_end(argument));
+  std::string_view key = argument.substr(0, override_key_end(argument));
   if (key.size() == argument.size() && !removes) return false;
   return !key.empty() && is_key(key);
 }

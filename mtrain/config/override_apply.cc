@@ -97,8 +97,8 @@ void bring_defaults(Node& root, const Override& override, const std::string& key
 }
 
 /// The names under which the tree has the setting of a key: the name whose value counts first.
-std::vector<std::string> names_in(const Node& root, const std::string& key,
-                                  const NamesOf& names_of) {
+std::vector<std::string> names_present(const Node& root, const std::string& key,
+                                       const NamesOf& names_of) {
   std::vector<std::string> out;
   if (names_of) out = names_of(key);
   if (out.empty()) out.push_back(key);
@@ -132,7 +132,7 @@ std::string key_of_list(const Override& override, const NamesOf& names_of) {
 
 void remove(Node& root, const std::string& key, const Override& override, Report& report,
             const NamesOf& names_of) {
-  const auto names = names_in(root, key, names_of);
+  const auto names = names_present(root, key, names_of);
   const Node* there = names.empty() ? nullptr : root.find(names.front());
   if (!there) {
     auto& fault = report.error("override", override.key, override.where,
@@ -223,7 +223,7 @@ void set_value(Node& root, const std::string& key, const Override& override,
                const NamesOf& names_of) {
   const Node& value = *override.value;
   if (override.kind == Override::Kind::add)
-    for (const auto& name : names_in(root, key, names_of)) {
+    for (const auto& name : names_present(root, key, names_of)) {
       const Node& now = *root.find(name);
       if (now.is_null() || now.is_missing() || !(value.is_scalar() || name != key)) continue;
       throw ApplyFault{

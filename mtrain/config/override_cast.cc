@@ -28,7 +28,7 @@ std::string lower(std::string_view text) {
 }
 
 /// A text as the grammar reads an unquoted word: 1_000, INF.
-Node word_of(std::string_view text) {
+Node as_unquoted_word(std::string_view text) {
   Report ignored;
   TextOrigin origin{nullptr, 0, {}, false};
   auto value = parse_value(text, origin, ValueUse::plain, ignored);
@@ -36,7 +36,7 @@ Node word_of(std::string_view text) {
 }
 
 /// Formats a number like Python, so str(1e3) is 1000.0 as in Hydra.
-std::string number_text(double value) {
+std::string python_number_text(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   std::array<char, 64> buffer{};
   auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
@@ -68,7 +68,7 @@ Node to_integer(const Node& value) {
       size_t zeros = text.find_first_not_of('0', sign);  // a text may have leading zeros
       if (zeros != std::string::npos && zeros > sign) text.erase(sign, zeros - sign);
       if (zeros == std::string::npos && text.size() > sign) text = "0";
-      Node word = word_of(text);
+      Node word = as_unquoted_word(text);
       if (!word.is(NodeKind::integer)) cannot("int", value);
       return to_integer(word);
     }
@@ -77,19 +77,19 @@ Node to_integer(const Node& value) {
 
 Node to_number(const Node& value) {
   if (value.is(NodeKind::boolean)) return Node::number(value.as_bool() ? 1 : 0);
-  Node word = value.is(NodeKind::string) ? word_of(value.as_text()) : value;
+  Node word = value.is(NodeKind::string) ? as_unquoted_word(value.as_text()) : value;
   if (!word.is(NodeKind::integer) && !word.is(NodeKind::number)) cannot("float", value);
   auto number = parse_number(word.as_text());
   if (!number) number = parse_number(word.as_text() + ".0");
   if (!number) cannot("float", value);
   if (!std::isfinite(*number)) return word;
-  return Node::plain(number_text(*number));
+  return Node::plain(python_number_text(*number));
 }
 
-Node to_text(const Node& value) {
+Node text_node(const Node& value) {
   if (value.is(NodeKind::boolean)) return Node::quoted_string(value.as_bool() ? "true" : "false");
   if (value.is(NodeKind::number))
-    return Node::quoted_string(number_text(parse_number(value.as_text()).value_or(NAN)));
+    return Node::quoted_string(python_number_text(parse_number(value.as_text()).value_or(NAN)));
   if (value.is(NodeKind::integer) && parse_integer(value.as_text()))
     return Node::quoted_string(std::to_string(value.as_int()));
   return Node::quoted_string(value.as_text());
@@ -125,16 +125,16 @@ Node cast_node(std::string_view function, const Node& value) {
                         "it is converted to the type of its setting"};
   if (function == "int") return to_integer(value);
   if (function == "float") return to_number(value);
-  return function == "str" ? to_text(value) : to_boolean(value);
+  return function == "str" ? text_node(value) : to_boolean(value);
 }
 
 /// mantissa * 10^-scale, exactly.
-struct Decimal {
+struct ExactDecimal {
   int64_t mantissa = 0;
   int scale = 0;
 };
 
-std::optional<Decimal> decimal_of(const Node& node) {
+std::optional<ExactDecimal> decimal_of(const Node& node) {
   if (!node.is(NodeKind::integer) && !node.is(NodeKind::number)) return std::nullopt;
   std::string text = node.as_text(), digits;
   size_t e = text.find_first_of("eE");
@@ -152,7 +152,7 @@ std::optional<Decimal> decimal_of(const Node& node) {
   if (dot != std::string::npos) scale += static_cast<int>(text.size() - dot - 1);
   for (char c : text)
     if (c != '.' && c != '+') digits += c;
-  Decimal out;
+  ExactDecimal out;
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.mantissa);
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
   for (; out.mantissa != 0 && out.mantissa % 10 == 0 && scale > 0; --scale) out.mantissa /= 10;
@@ -161,7 +161,7 @@ std::optional<Decimal> decimal_of(const Node& node) {
 }
 
 /// The mantissa of a value at a scale; absent when it does not fit in 64 bits.
-std::optional<int64_t> at_scale(const Decimal& value, int scale) {
+std::optional<int64_t> at_scale(const ExactDecimal& value, int scale) {
   std::optional<int64_t> out = value.mantissa;
   for (int i = value.scale; i < scale && out && *out != 0; ++i)
     out = checked_mul(*out, int64_t{10});
@@ -172,7 +172,7 @@ std::optional<int64_t> at_scale(const Decimal& value, int scale) {
 std::string decimal_text(int64_t mantissa, int scale) {
   if (mantissa == 0) return "0.0";
   std::string text = cat(mantissa, "e", -scale);
-  return number_text(parse_number(text).value_or(0));
+  return python_number_text(parse_number(text).value_or(0));
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ OverrideValue cast_value(std::string_view function, OverrideValue value) {
 }
 
 std::vector<Node> range_values(const Node& start, const Node& stop, const Node& step) {
-  Decimal parts[3];
+  ExactDecimal parts[3];
   int scale = 0;
   bool whole = true;
   const Node* nodes[] = {&start, &stop, &step};

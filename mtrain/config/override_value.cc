@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxDepth = 64, kMaxRanges = 16;
+constexpr int kMaxValueDepth = 64, kMaxRanges = 16;
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -22,7 +22,7 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
 }
 
 /// The text without digit separators when each is between two digits; nothing otherwise.
-std::optional<std::string> without_separators(std::string_view text) {
+std::optional<std::string> without_underscores(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
@@ -47,7 +47,7 @@ Node unquoted(const std::string& text, ValueUse use) {
   if (negative || body.starts_with('+')) body.remove_prefix(1);
   if (equals_ignoring_case(body, "inf")) return Node::plain(negative ? "-.inf" : ".inf");
   if (equals_ignoring_case(body, "nan")) return Node::plain(".nan");
-  auto plain = without_separators(text);
+  auto plain = without_underscores(text);
   bool starts =
       !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
   if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer)
@@ -147,7 +147,8 @@ class ValueParser {
   OverrideValue element(int depth, std::string_view ends) {
     skip_blanks();
     empty_ = false;
-    if (depth > kMaxDepth) return error(cat("nested deeper than ", kMaxDepth, " levels")), Node();
+    if (depth > kMaxValueDepth)
+      return error(cat("nested deeper than ", kMaxValueDepth, " levels")), Node();
     if (!done() && text_[at_] == '[') return list(depth);
     if (!done() && text_[at_] == '{') return map(depth);
     if (!done() && (text_[at_] == '\'' || text_[at_] == '"'))

@@ -5,6 +5,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
+#include "mtrain/config/interpolate_text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/resolvers.h"
 
@@ -14,15 +15,6 @@ namespace {
 constexpr int kMaxInputDepth = 8;  // the longest chain of computed values
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-
-size_t closing_brace(std::string_view text, size_t begin) {
-  int depth = 0;
-  for (size_t i = begin; i < text.size(); ++i) {
-    if (text[i] == '{') ++depth;
-    if (text[i] == '}' && --depth == 0) return i;
-  }
-  return std::string_view::npos;
-}
 
 /// Collects the settings that an expression names.
 class Inputs {

@@ -11,7 +11,6 @@
 namespace mtrain {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 template <size_t N>
@@ -19,7 +18,7 @@ bool any_of(std::string_view text, const std::array<std::string_view, N>& words)
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-constexpr std::array<std::string_view, 5> kNull = {"", "~", "null", "Null", "NULL"};
+constexpr std::array<std::string_view, 5> kNullWords = {"", "~", "null", "Null", "NULL"};
 constexpr std::array<std::string_view, 6> kBoolean = {"true",  "True",  "TRUE",
                                                       "false", "False", "FALSE"};
 constexpr std::array<std::string_view, 3> kInf = {".inf", ".Inf", ".INF"};
@@ -41,14 +40,14 @@ bool is_integer(std::string_view text) {
 }
 
 /// The parts of digits[.digits][e[sign]digits]; nothing for any other text.
-struct Decimal {
+struct DecimalParts {
   std::string_view whole, fraction, exponent;
   bool has_exponent = false;
 };
 
-std::optional<Decimal> split_decimal(std::string_view text) {
+std::optional<DecimalParts> split_decimal(std::string_view text) {
   text = without_sign(text);
-  Decimal out;
+  DecimalParts out;
   auto digits = [&] {
     size_t n = 0;
     while (n < text.size() && is_digit(text[n])) ++n;
@@ -117,7 +116,7 @@ const char* describe(NodeKind kind) {
 }
 
 NodeKind resolve_scalar(std::string_view plain) {
-  if (any_of(plain, kNull)) return NodeKind::null;
+  if (any_of(plain, kNullWords)) return NodeKind::null;
   if (any_of(plain, kBoolean)) return NodeKind::boolean;
   if (is_integer(plain)) return NodeKind::integer;
   if (any_of(without_sign(plain), kInf) || any_of(plain, kNan)) return NodeKind::number;

@@ -17,6 +17,8 @@ enum class NodeKind : uint8_t { null, boolean, integer, number, string, list, ma
 /// "an integer", "a list", …
 MT_API const char* describe(NodeKind kind);
 
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 /// The kind of an unquoted scalar. An integer or number may still exceed 64 bits; the parsers below
 /// check that.
 MT_API NodeKind resolve_scalar(std::string_view plain);

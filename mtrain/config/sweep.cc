@@ -22,7 +22,7 @@ std::string signed_key(const Override& override) {
   return sign + override.key;
 }
 
-std::string without_sign(std::string_view key) {
+std::string without_prefixes(std::string_view key) {
   while (key.starts_with('+') || key.starts_with('~')) key.remove_prefix(1);
   return std::string(key);
 }
@@ -109,7 +109,7 @@ class SweepReader {
     if (!override.sweep || override.sweep->kind != Kind::zip) return add(settings_of(override));
     given_zips_.insert(override.key);
     for (size_t i = 0; i < override.sweep->keys.size(); ++i)
-      add(settings_of(without_sign(override.sweep->keys[i]), override.sweep->members[i]));
+      add(settings_of(without_prefixes(override.sweep->keys[i]), override.sweep->members[i]));
   }
 
   /// True when the command line sets all of these settings. The choice of an option that is a
@@ -134,7 +134,7 @@ class SweepReader {
     if (given_zips_.contains(override.key)) return false;
     SweepValue& zip = *override.sweep;
     for (size_t i = zip.keys.size(); i-- > 0;) {
-      if (!is_given(settings_of(without_sign(zip.keys[i]), zip.members[i]))) continue;
+      if (!is_given(settings_of(without_prefixes(zip.keys[i]), zip.members[i]))) continue;
       zip.keys.erase(zip.keys.begin() + static_cast<std::ptrdiff_t>(i));
       zip.members.erase(zip.members.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -151,7 +151,7 @@ class SweepReader {
       return;
     }
     for (const auto& entry : request_.recipe->entries()) {
-      if (is_given(settings_of(without_sign(entry.key), nullptr))) continue;
+      if (is_given(settings_of(without_prefixes(entry.key), nullptr))) continue;
       OverrideText text{entry.key + "=", 0, entry.value.loc(), false, {}};
       if (entry.value.is_map()) {
         report_
@@ -193,7 +193,7 @@ class SweepReader {
     if (value.kind == Kind::zip) {
       for (size_t i = 0; i < value.keys.size(); ++i)
         dimension.axes.push_back({value.keys[i], value_texts(value.members[i].values),
-                                  settings_of(without_sign(value.keys[i]), value.members[i])});
+                                  settings_of(without_prefixes(value.keys[i]), value.members[i])});
     } else {
       dimension.axes.push_back({signed_key(override), {}, settings_of(override)});
       if (value.kind == Kind::interval)
@@ -298,7 +298,7 @@ class SweepReader {
     for (const auto& dimension : out_.dimensions)
       for (const auto& axis : dimension.axes)
         if (const Given* fixed = later(axis, dimension.fixed_before))
-          clash(fixed->key, fixed->where, without_sign(axis.key), dimension,
+          clash(fixed->key, fixed->where, without_prefixes(axis.key), dimension,
                 "varies, and is also set to one value", "");
   }
 
@@ -312,7 +312,7 @@ class SweepReader {
     auto first_of = [&](const SweepAxis& axis, size_t d) -> std::optional<Varied> {
       std::optional<Varied> out;
       for (const auto& setting : axis.settings) {
-        auto [known, is_new] = varied.try_emplace(setting, Varied{d, without_sign(axis.key)});
+        auto [known, is_new] = varied.try_emplace(setting, Varied{d, without_prefixes(axis.key)});
         if (!is_new && !out) out = known->second;
       }
       return out;
@@ -329,12 +329,12 @@ class SweepReader {
     for (size_t d = 0; d < all.size(); ++d)
       for (const auto& axis : all[d].axes)
         if (auto other = first_of(axis, d))
-          clash(without_sign(axis.key), all[d].where, other->key, all[other->dimension],
+          clash(without_prefixes(axis.key), all[d].where, other->key, all[other->dimension],
                 "varies twice", ", too");
     for (size_t d = 0; d < all.size(); ++d)
       for (const auto& axis : all[d].axes)
         if (const Varied* other = later(axis, d))
-          clash(other->key, all[other->dimension].where, without_sign(axis.key), all[d],
+          clash(other->key, all[other->dimension].where, without_prefixes(axis.key), all[d],
                 "varies twice", ", too");
   }
 

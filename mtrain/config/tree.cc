@@ -164,13 +164,11 @@ const Node& Node::at(std::string_view path) const {
               near.empty() ? "" : "did you mean " + near[0] + "?");
 }
 
-namespace {
-std::string path_text(const std::vector<std::string>& parts) {
+std::string join_path(const std::vector<std::string>& parts) {
   std::string out;
   for (const auto& part : parts) out = join_path(out, part);
   return out;
 }
-}  // namespace
 
 Node& Node::set(std::string_view path, Node value) {
   auto parts = parse_path(path);
@@ -188,7 +186,7 @@ Node& Node::set(std::string_view path, Node value) {
     if (!next) {
       if (at->is_list()) {
         const std::string list =
-            path_text({parts->begin(), parts->begin() + static_cast<std::ptrdiff_t>(i)});
+            join_path({parts->begin(), parts->begin() + static_cast<std::ptrdiff_t>(i)});
         throw Error(ErrorClass::config,
                     cat("there is no item ", printable(part), ": ", printable(list), " has ",
                         counted(at->size(), "item")),

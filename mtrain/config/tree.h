@@ -151,6 +151,8 @@ struct Node::Entry {
 MT_API std::optional<std::vector<std::string>> parse_path(std::string_view path);
 /// Appends a key to a path, escaping what parse_path would split.
 MT_API std::string join_path(std::string_view path, std::string_view key);
+/// The path of these keys.
+std::string join_path(const std::vector<std::string>& parts);
 /// A node as one line of YAML, truncated at `max_bytes`.
 MT_API std::string brief(const Node& node, size_t max_bytes = 60);
 

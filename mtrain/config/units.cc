@@ -63,7 +63,7 @@ constexpr Word kWords[] = {
 };
 
 /// "B" means 10^9, or a byte for settings in bytes.
-const Word* word_of(std::string_view text, bool bytes) {
+const Word* unit_of(std::string_view text, bool bytes) {
   for (const auto& word : kWords)
     if (word.text == text && (bytes || text != "B")) return &word;
   return nullptr;
@@ -124,7 +124,7 @@ std::optional<Split> split_quantity(std::string_view text, std::string_view numb
     if (bytes && word.empty() && magnitude.suffix == "B") continue;
     const bool counts_bytes =
         bytes || (word == "B" && !magnitude.suffix.empty() && magnitude.suffix != "B");  // 64MB
-    const Word* known = word_of(word, counts_bytes);
+    const Word* known = unit_of(word, counts_bytes);
     if (word.empty() || known) return Split{number, &magnitude, known};
   }
   return std::nullopt;
@@ -178,7 +178,7 @@ Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up,
 std::optional<Quantity> parse_quantity(std::string_view text, std::string_view unit) {
   auto number = number_part(text);
   if (!number) return std::nullopt;
-  const Word* own = word_of(unit, true);
+  const Word* own = unit_of(unit, true);
   bool bytes = own && own->dimension == "bytes", time = own && own->dimension == "time";
   auto split = split_quantity(text, *number, bytes);
   if (!split) return unknown(text, *number);

@@ -364,7 +364,7 @@ std::optional<FieldValue> wrap(std::optional<T> value) {
   return FieldValue(std::move(*value));
 }
 
-std::string number_text(double value, int bits) {
+std::string shortest_of_width(double value, int bits) {
   return bits == 32 ? shortest(static_cast<float>(value)) : shortest(value);
 }
 
@@ -373,7 +373,7 @@ struct ToNode {
   Node operator()(std::monostate) const { return Node::plain("null"); }
   Node operator()(bool v) const { return Node::boolean(v); }
   Node operator()(int64_t v) const { return Node::integer(v); }
-  Node operator()(double v) const { return Node::plain(number_text(v, bits)); }
+  Node operator()(double v) const { return Node::plain(shortest_of_width(v, bits)); }
   Node operator()(const std::string& v) const {
     return v == kPythonNone || v.ends_with(',') ? Node::quoted_string(v) : Node::string(v);
   }

@@ -17,15 +17,16 @@
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
-namespace {
 
-struct Event {
+struct YamlEvent {
   enum class Type : uint8_t { null, alias, scalar, list_begin, list_end, map_begin, map_end };
   Type type;
   size_t offset = 0;  // bytes into the text
   YAML::anchor_t anchor = 0;
   std::string tag, value;
 };
+
+namespace {
 
 constexpr std::string_view kMissing = "???", kStringTag = "tag:yaml.org,2002:str";
 
@@ -71,7 +72,7 @@ class EventList final : public YAML::EventHandler {
   EventList(const TextIndex& text, std::string stand_in, const YamlLimits& limits, Report& report)
       : text_(text), stand_in_(std::move(stand_in)), limits_(limits), report_(report) {}
 
-  std::vector<Event> events;
+  std::vector<YamlEvent> events;
   int documents = 0;
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -91,7 +92,7 @@ class EventList final : public YAML::EventHandler {
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    add(Event::Type::null, mark, anchor, "", "");
+    add(YamlEvent::Type::null, mark, anchor, "", "");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     if (++aliases_ > limits_.aliases) {
@@ -99,24 +100,24 @@ class EventList final : public YAML::EventHandler {
                     cat("more than ", limits_.aliases, " aliases (*name) in one file"));
       throw Stop();
     }
-    add(Event::Type::alias, mark, anchor, "", "");
+    add(YamlEvent::Type::alias, mark, anchor, "", "");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    add(Event::Type::scalar, mark, anchor, tag, value);
+    add(YamlEvent::Type::scalar, mark, anchor, tag, value);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
     enter(mark);
-    add(Event::Type::list_begin, mark, anchor, tag, "");
+    add(YamlEvent::Type::list_begin, mark, anchor, tag, "");
   }
-  void OnSequenceEnd() override { leave(Event::Type::list_end); }
+  void OnSequenceEnd() override { leave(YamlEvent::Type::list_end); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
     enter(mark);
-    add(Event::Type::map_begin, mark, anchor, tag, "");
+    add(YamlEvent::Type::map_begin, mark, anchor, tag, "");
   }
-  void OnMapEnd() override { leave(Event::Type::map_end); }
+  void OnMapEnd() override { leave(YamlEvent::Type::map_end); }
 
  private:
   Location place(const YAML::Mark& mark) const {
@@ -128,12 +129,12 @@ class EventList final : public YAML::EventHandler {
                   cat("nested deeper than ", limits_.depth, " levels"));
     throw Stop();
   }
-  void leave(Event::Type type) {
+  void leave(YamlEvent::Type type) {
     --depth_;
     add(type, YAML::Mark(), 0, "", "");
   }
-  void add(Event::Type type, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag,
-           const std::string& value) {
+  void add(YamlEvent::Type type, const YAML::Mark& mark, YAML::anchor_t anchor,
+           const std::string& tag, const std::string& value) {
     if (events.size() >= 3 * limits_.nodes) {
       report_.error("yaml-limit", "", place(mark),
                     cat("more than ", limits_.nodes, " values in one file"));
@@ -155,7 +156,7 @@ class EventList final : public YAML::EventHandler {
 /// Builds the tree from the events, expanding aliases by replaying the events of their anchor.
 class YamlBuilder {
  public:
-  YamlBuilder(const std::vector<Event>& events, const TextIndex& text, const YamlLimits& limits,
+  YamlBuilder(const std::vector<YamlEvent>& events, const TextIndex& text, const YamlLimits& limits,
               Report& report)
       : events_(events),
         text_(text),
@@ -163,7 +164,7 @@ class YamlBuilder {
         report_(report),
         is_json_(text.place(0).source && text.place(0).source->name().ends_with(".json")) {
     for (size_t i = 0; i < events.size(); ++i)
-      if (events[i].anchor != 0 && events[i].type != Event::Type::alias)
+      if (events[i].anchor != 0 && events[i].type != YamlEvent::Type::alias)
         anchors_[events[i].anchor] = i;
   }
 
@@ -175,7 +176,7 @@ class YamlBuilder {
  private:
   /// Reads the node that starts at event `at` and advances `at` past it.
   Node node(size_t& at, const std::string& path, size_t depth) {
-    const Event& event = events_[at];
+    const YamlEvent& event = events_[at];
     if (++nodes_ > limits_.nodes) {
       report_.error("yaml-limit", path, text_.place(event.offset),
                     cat("more than ", limits_.nodes, " values",
@@ -189,11 +190,11 @@ class YamlBuilder {
       throw Stop();
     }
     switch (event.type) {
-      case Event::Type::alias:
+      case YamlEvent::Type::alias:
         return alias(event, at, path, depth);
-      case Event::Type::list_begin:
+      case YamlEvent::Type::list_begin:
         return list(event, at, path, depth);
-      case Event::Type::map_begin:
+      case YamlEvent::Type::map_begin:
         return map(event, at, path, depth);
       default:
         return scalar(event, at, path);
@@ -201,7 +202,7 @@ class YamlBuilder {
   }
 
   /// Counts the bytes that aliases repeat, since few nodes can hold much text.
-  void charge(const Event& event, const std::string& path) {
+  void charge(const YamlEvent& event, const std::string& path) {
     if (replaying_ == 0) return;
     copied_bytes_ += event.value.size();
     if (copied_bytes_ <= limits_.copied_bytes) return;
@@ -211,7 +212,7 @@ class YamlBuilder {
     throw Stop();
   }
 
-  Node alias(const Event& event, size_t& at, const std::string& path, size_t depth) {
+  Node alias(const YamlEvent& event, size_t& at, const std::string& path, size_t depth) {
     size_t target = anchors_.at(event.anchor);
     for (size_t open : open_) {
       if (open != target) continue;
@@ -228,12 +229,12 @@ class YamlBuilder {
     return out;
   }
 
-  Node scalar(const Event& event, size_t& at, const std::string& path) {
+  Node scalar(const YamlEvent& event, size_t& at, const std::string& path) {
     ++at;
     Node out;
     out.where_ = text_.place(event.offset);
     out.text_ = event.value;
-    if (event.type == Event::Type::null) {
+    if (event.type == YamlEvent::Type::null) {
       // The parser reports "null" both for an empty value and for a written one; only the latter
       // has a text.
       for (std::string_view word : {"~", "null", "Null", "NULL"})
@@ -251,7 +252,7 @@ class YamlBuilder {
     return out;
   }
 
-  void check_tag(const Event& event, NodeKind kind, const std::string& path) {
+  void check_tag(const YamlEvent& event, NodeKind kind, const std::string& path) {
     constexpr std::string_view kCore = "tag:yaml.org,2002:";
     std::string_view tag = event.tag;
     if (tag.empty() || tag == "?" || tag == "!") return;
@@ -274,25 +275,25 @@ class YamlBuilder {
         .fix("remove the tag: a setting's type comes from its schema");
   }
 
-  Node list(const Event& event, size_t& at, const std::string& path, size_t depth) {
+  Node list(const YamlEvent& event, size_t& at, const std::string& path, size_t depth) {
     Node out = Node::list();
     out.where_ = text_.place(event.offset);
     check_tag(event, NodeKind::list, path);
     open_.push_back(at++);
-    while (events_[at].type != Event::Type::list_end)
+    while (events_[at].type != YamlEvent::Type::list_end)
       out.items_.push_back(node(at, join_path(path, std::to_string(out.items_.size())), depth + 1));
     ++at;
     open_.pop_back();
     return out;
   }
 
-  Node map(const Event& event, size_t& at, const std::string& path, size_t depth) {
+  Node map(const YamlEvent& event, size_t& at, const std::string& path, size_t depth) {
     Node out = Node::map();
     out.where_ = text_.place(event.offset);
     check_tag(event, NodeKind::map, path);
     open_.push_back(at++);
     std::unordered_map<std::string, size_t> seen;
-    while (events_[at].type != Event::Type::map_end) {
+    while (events_[at].type != YamlEvent::Type::map_end) {
       Node::Entry entry;
       bool usable = key(at, path, depth + 1, entry);
       std::string child = join_path(path, entry.key);
@@ -317,16 +318,16 @@ class YamlBuilder {
 
   /// Reads a key; reports an invalid one and returns false.
   bool key(size_t& at, const std::string& path, size_t depth, Node::Entry& entry) {
-    const Event& event = events_[at];
+    const YamlEvent& event = events_[at];
     charge(event, path);
     entry.key_where = text_.place(event.offset);
-    bool is_scalar = event.type == Event::Type::scalar;
+    bool is_scalar = event.type == YamlEvent::Type::scalar;
     bool quoted = event.tag == "!" || event.tag == kStringTag;
     std::string fault;
-    if (event.type == Event::Type::null)
+    if (event.type == YamlEvent::Type::null)
       fault = "an empty key";
     else if (!is_scalar)
-      fault = event.type == Event::Type::alias ? "an alias as a key" : "a list or map as a key";
+      fault = event.type == YamlEvent::Type::alias ? "an alias as a key" : "a list or map as a key";
     else if (event.value.size() > limits_.key_bytes)
       fault = cat("a key longer than ", limits_.key_bytes, " bytes");
     else if (event.value == "<<" && !quoted)
@@ -341,20 +342,20 @@ class YamlBuilder {
       if (entry.key == "<<")
         diagnostic.fix(
             "write the settings out, or take them from another file through 'defaults:'");
-      else if (event.type == Event::Type::map_begin && event.offset > 0 &&
+      else if (event.type == YamlEvent::Type::map_begin && event.offset > 0 &&
                text_.text().substr(event.offset - 1).starts_with("{{"))
         diagnostic.fix(
             "{{ … }} is template syntax: write ${section.key} for the value of another setting, or "
             "a single '{'");
     }
-    if (is_scalar || event.type == Event::Type::null)
+    if (is_scalar || event.type == YamlEvent::Type::null)
       ++at;
     else
       node(at, path, depth);
     return fault.empty();
   }
 
-  const std::vector<Event>& events_;
+  const std::vector<YamlEvent>& events_;
   const TextIndex& text_;
   const YamlLimits& limits_;
   Report& report_;
@@ -368,9 +369,9 @@ class YamlBuilder {
 namespace {
 
 /// Reports a quote that is still open at the end of the text, which the parser accepts.
-bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+bool check_last_quote(const TextIndex& text, const std::vector<YamlEvent>& events, Report& report) {
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
-    if (it->type != Event::Type::scalar || it->tag != "!") continue;
+    if (it->type != YamlEvent::Type::scalar || it->tag != "!") continue;
     if (text.quoted_end(it->offset) <= text.text().size()) return true;
     report.error("yaml-syntax", "", text.place(it->offset), "a quote that is not closed")
         .fix("add the closing quote");
@@ -381,11 +382,11 @@ bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, R
 
 /// Refuses notation of other languages in unquoted strings, where it would silently become part of
 /// the value.
-bool check_notation(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+bool check_notation(const TextIndex& text, const std::vector<YamlEvent>& events, Report& report) {
   constexpr size_t kMost = 20;
   size_t found = 0;
   for (const auto& event : events) {
-    if (event.type != Event::Type::scalar || event.tag == "!" || event.tag == kStringTag ||
+    if (event.type != YamlEvent::Type::scalar || event.tag == "!" || event.tag == kStringTag ||
         found == kMost)
       continue;
     auto mistake = foreign_notation(event.value);
@@ -406,12 +407,12 @@ bool check_notation(const TextIndex& text, const std::vector<Event>& events, Rep
 }
 
 /// Refuses deceptive characters, except inside quoted strings.
-bool check_deceptive(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+bool check_deceptive(const TextIndex& text, const std::vector<YamlEvent>& events, Report& report) {
   auto found = text.deceptive_offsets();
   if (found.empty()) return true;
   std::vector<std::pair<size_t, size_t>> strings;
   for (const auto& event : events)
-    if (event.type == Event::Type::scalar && event.tag == "!")
+    if (event.type == YamlEvent::Type::scalar && event.tag == "!")
       strings.emplace_back(event.offset, text.quoted_end(event.offset));
   bool clean = true;
   for (size_t offset : found) {

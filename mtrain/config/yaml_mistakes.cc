@@ -60,7 +60,7 @@ class Lines {
 };
 
 /// The end of the key of "key: value" or "key:"; npos when there is none.
-size_t key_end(std::string_view words) {
+size_t map_key_end(std::string_view words) {
   for (size_t colon = words.find(':'); colon != std::string_view::npos;
        colon = words.find(':', colon + 1))
     if (colon + 1 == words.size() || words[colon + 1] == ' ' || words[colon + 1] == '\t')
@@ -70,7 +70,7 @@ size_t key_end(std::string_view words) {
 
 /// True for "key: value" with both on the line.
 bool has_key_and_value(std::string_view words) {
-  size_t end = key_end(words);
+  size_t end = map_key_end(words);
   return end != std::string_view::npos && end + 1 < words.size();
 }
 
@@ -282,7 +282,7 @@ std::optional<YamlMistake> toml_mistake(const Line& above) {
 std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   const Lines lines(text.text());
   const Line line = lines.at(offset);
-  size_t first = key_end(line.words);
+  size_t first = map_key_end(line.words);
   if (first != std::string_view::npos && line.offset() + first < offset) {
     std::string_view value = trim(line.words.substr(first + 1));
     return YamlMistake{
@@ -292,7 +292,7 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   auto above = lines.above(line);
   if (!above) return std::nullopt;
   if (auto foreign = foreign_line(*above)) return foreign;
-  if (key_end(above->words) == std::string_view::npos && !above->words.starts_with("- ")) {
+  if (map_key_end(above->words) == std::string_view::npos && !above->words.starts_with("- ")) {
     std::string meant = meant_entry(above->words);
     const bool word = above->words.find_first_of(" \t(){}[]<>=,;\"'") == std::string_view::npos;
     if (meant.empty() && word && above->indent < line.indent)
@@ -304,7 +304,7 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   if (has_key_and_value(above->words) && line.indent > above->indent)
     return YamlMistake{line.offset(),
                        cat("this line is indented deeper than '",
-                           visible(above->words.substr(0, key_end(above->words)), 40),
+                           visible(above->words.substr(0, map_key_end(above->words)), 40),
                            "' above it, which already has a value"),
                        cat("indent it by ", spaces(above->indent), ", like the line above")};
   return std::nullopt;
@@ -327,7 +327,7 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
     least = above->indent;
     if (least == line.indent) return std::nullopt;
     levels.push_back(cat(spaces(least), " (as '",
-                         visible(above->words.substr(0, key_end(above->words)), 30), "')"));
+                         visible(above->words.substr(0, map_key_end(above->words)), 30), "')"));
   }
   if (levels.empty()) return std::nullopt;
   return YamlMistake{
@@ -346,7 +346,7 @@ bool is_prose(const TextIndex& text) {
     at = std::min(text.text().find('\n', at), text.text().size() - 1) + 1;
     if (line.empty()) continue;
     ++all;
-    entries += key_end(line.words) != std::string_view::npos || line.words.starts_with("- ") ||
+    entries += map_key_end(line.words) != std::string_view::npos || line.words.starts_with("- ") ||
                std::string_view("{}[]").find(line.words.back()) != std::string_view::npos;
   }
   return all >= kFew && 3 * entries < all;

@@ -3,7 +3,8 @@
 # changes what NaN and infinity do.
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpu/kernels/*.cc)
 set(kernel_flags -fopenmp-simd -ffp-contract=fast -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
-set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+# Never joined (CMAKE_UNITY_BUILD): a file's code must not depend on what the compiler sees next to it.
+set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kernel_flags}" SKIP_UNITY_BUILD_INCLUSION ON)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(flags_v3 -march=x86-64-v3)
   # g++ 12 warns about the intentionally undefined operands in its own AVX-512 header.
@@ -19,6 +20,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   endif()
   foreach(level IN LISTS levels)
     add_library(mtrain_cpu_${level} OBJECT ${kernel_sources})
+    set_target_properties(mtrain_cpu_${level} PROPERTIES UNITY_BUILD OFF)
     target_compile_definitions(mtrain_cpu_${level} PRIVATE MT_ISA=${level})
     target_compile_options(mtrain_cpu_${level} PRIVATE ${flags_${level}})
     target_include_directories(mtrain_cpu_${level} PRIVATE ${CMAKE_SOURCE_DIR})

@@ -15,7 +15,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kWriteBufferBytes = size_t{1} << 20;
 
 fs::path partial(fs::path path) { return path += ".partial"; }
 
@@ -91,7 +91,7 @@ IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options option
     ::close(lock_);
     throw;
   }
-  buffer_.reserve(kBufferBytes * 2);
+  buffer_.reserve(kWriteBufferBytes * 2);
 }
 
 IndexedWriter::~IndexedWriter() {
@@ -122,7 +122,7 @@ void IndexedWriter::add_sequence(std::span<const int32_t> ids, int8_t mode) {
   lengths_.push_back(static_cast<int32_t>(ids.size()));
   if (options_.modes) modes_.push_back(mode);
   num_tokens_ += static_cast<int64_t>(ids.size());
-  if (buffer_.size() >= kBufferBytes) flush();
+  if (buffer_.size() >= kWriteBufferBytes) flush();
 }
 
 void IndexedWriter::end_document() { bounds_.push_back(num_sequences()); }

@@ -19,7 +19,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 18;
+constexpr size_t kCompressedBlockBytes = size_t{1} << 18;
 constexpr std::string_view kGzipStart = "\x1F\x8B", kZstdStart = "\x28\xB5\x2F\xFD";
 
 [[noreturn]] void fail(const char* what, const std::string& name, int error) {
@@ -151,8 +151,8 @@ size_t InputStream::read_file(char* to, size_t size) {
 bool InputStream::refill() {
   if (at_end_) return false;
   if (begin_ == end_) begin_ = end_ = 0;
-  if (buffer_.size() < end_ + kBlockBytes) buffer_.resize(end_ + kBlockBytes);
-  const size_t got = read_file(buffer_.data() + end_, kBlockBytes);
+  if (buffer_.size() < end_ + kCompressedBlockBytes) buffer_.resize(end_ + kCompressedBlockBytes);
+  const size_t got = read_file(buffer_.data() + end_, kCompressedBlockBytes);
   end_ += got;
   return got > 0;
 }
@@ -194,7 +194,7 @@ size_t InputStream::read(char* to, size_t size) {
   }
 }
 
-InputBuffer::InputBuffer(const fs::path& path) : stream_(path), buffer_(kBlockBytes) {
+InputBuffer::InputBuffer(const fs::path& path) : stream_(path), buffer_(kCompressedBlockBytes) {
   if (sgetc() == 0xEF)
     for (int i = 0; i < 3; ++i) sbumpc();
 }

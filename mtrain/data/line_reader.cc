@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -37,9 +37,9 @@ bool LineReader::refill() {
     end_ -= begin_;
     begin_ = 0;
   }
-  if (buffer_.size() < end_ + kBlockBytes)
-    buffer_.resize(std::max(buffer_.size() * 2, end_ + kBlockBytes));
-  const size_t got = stream_.read(buffer_.data() + end_, kBlockBytes);
+  if (buffer_.size() < end_ + kReadBytes)
+    buffer_.resize(std::max(buffer_.size() * 2, end_ + kReadBytes));
+  const size_t got = stream_.read(buffer_.data() + end_, kReadBytes);
   end_ += got;
   at_end_ = got == 0;
   return got > 0;

@@ -13,7 +13,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kSpillBufferBytes = size_t{1} << 20;
 
 int nameless_file(const fs::path& folder) {
   const fs::path where = folder.empty() ? fs::path(".") : folder;
@@ -41,7 +41,7 @@ void SpillFile::fail(const char* what) const {
 
 void SpillFile::append(std::span<const std::byte> bytes) {
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  if (buffer_.size() >= kBufferBytes) flush();
+  if (buffer_.size() >= kSpillBufferBytes) flush();
 }
 
 void SpillFile::flush() {
@@ -60,7 +60,7 @@ void SpillFile::flush() {
 }
 
 void SpillFile::each(size_t item, const std::function<void(std::span<const std::byte>)>& take) {
-  std::vector<std::byte> piece(std::min<uint64_t>(stored_, kBufferBytes / item * item));
+  std::vector<std::byte> piece(std::min<uint64_t>(stored_, kSpillBufferBytes / item * item));
   for (uint64_t at = 0; at < stored_;) {
     const auto wanted = static_cast<size_t>(std::min<uint64_t>(piece.size(), stored_ - at));
     for (size_t done = 0; done < wanted;) {

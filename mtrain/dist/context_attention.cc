@@ -13,7 +13,7 @@
 namespace mtrain {
 namespace {
 
-constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {
+constexpr std::array<std::pair<ContextKind, const char*>, 4> kContextKindNames = {
     {{ContextKind::p2p, "p2p"},
      {ContextKind::all_gather, "all_gather"},
      {ContextKind::a2a, "a2a"},
@@ -80,13 +80,13 @@ Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const Context
 }  // namespace
 
 const char* name(ContextKind kind) {
-  for (const auto& [known, text] : kNames)
+  for (const auto& [known, text] : kContextKindNames)
     if (known == kind) return text;
   return "?";
 }
 
 ContextKind parse_context_kind(std::string_view text) {
-  for (const auto& [kind, known] : kNames)
+  for (const auto& [kind, known] : kContextKindNames)
     if (known == text) return kind;
   throw Error(ErrorClass::config,
               cat("dist.cp_comm: '", text,

@@ -9,10 +9,6 @@
 namespace mtrain {
 namespace {
 
-int64_t total(const std::vector<int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 Tensor ids(ExecutionContext& ctx, const std::vector<int32_t>& values, const Shape& shape) {
   return ctx.from_host<int32_t>(values, shape);
 }
@@ -206,7 +202,7 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
     recv[i / static_cast<size_t>(here)] += counts[i];
     rows[i % static_cast<size_t>(here)] += counts[i];
   }
-  here_ = total(recv);
+  here_ = total_rows(recv);
   recv_ = std::make_shared<const std::vector<int64_t>>(std::move(recv));
   if (ranks_.ranks() == 1) return plan_groups(ctx, rows, {});
   std::vector<int64_t> start(counts.size());

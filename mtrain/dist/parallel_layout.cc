@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr std::string_view kNames[] = {"tp", "cp", "ep", "dp", "pp"};
+constexpr std::string_view kAxisNames[] = {"tp", "cp", "ep", "dp", "pp"};
 
 // The axes in the order text, innermost first; omitted axes come last.
 std::vector<std::string> parse_order(std::string order) {
@@ -17,7 +17,8 @@ std::vector<std::string> parse_order(std::string order) {
                  [](unsigned char c) { return std::tolower(c); });
   std::vector<std::string> axes = split(order, '-');
   for (size_t i = 0; i < axes.size(); ++i) {
-    bool known = std::find(std::begin(kNames), std::end(kNames), axes[i]) != std::end(kNames);
+    bool known =
+        std::find(std::begin(kAxisNames), std::end(kAxisNames), axes[i]) != std::end(kAxisNames);
     MT_USER_CHECK(known, ErrorClass::config,
                   cat("dist.order '", printable(order), "' names '", printable(axes[i]),
                       "', which is not an axis"),

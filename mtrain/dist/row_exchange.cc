@@ -3,11 +3,12 @@
 #include <numeric>
 
 namespace mtrain {
-namespace {
 
-int64_t total(const std::vector<int64_t>& counts) {
+int64_t total_rows(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
+
+namespace {
 
 struct Begin {  // starts the exchange; backward completes that of x's gradient
   std::shared_ptr<RowExchange> exchange;
@@ -46,12 +47,12 @@ struct End {  // completes the exchange; backward starts that of the gradient
 void RowExchange::start(const Tensor& x, bool backward) {
   if (watch && *watch) (*watch)(what, backward);
   const RowCounts &to = backward ? recv : send, &from = backward ? send : recv;
-  MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0),
-           x.shape(), " for ", total(*to), " rows");
+  MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total_rows(*to) == x.size(0),
+           x.shape(), " for ", total_rows(*to), " rows");
   ExecutionContext& ctx = x.context();
   int64_t width = x.size(1);
   source = x.detach();
-  result = ctx.empty({total(*from), width}, x.dtype());
+  result = ctx.empty({total_rows(*from), width}, x.dtype());
   under_way = true;
   if (!ctx.backend().computes()) return;
   auto elements = [&](const RowCounts& rows) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "mtrain/autograd/expert_ops.h"
 #include "mtrain/dist/mesh.h"
@@ -16,6 +17,9 @@ enum class TokenExchange : uint8_t {
 };
 /// Called when an exchange starts, in forward and in backward.
 using ExchangeWatch = std::function<void(TokenExchange what, bool backward)>;
+
+/// The sum of the numbers of rows that ranks send or receive.
+int64_t total_rows(const std::vector<int64_t>& counts);
 
 /// One exchange: sends `send[r]` consecutive rows to rank r and receives `recv[r]` rows from it.
 /// The gradient takes the opposite direction.

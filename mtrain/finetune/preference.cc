@@ -14,8 +14,6 @@
 namespace mtrain::finetune {
 namespace {
 
-constexpr size_t kBlock = 1024;
-
 const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
   if (const Json* found = find_field(record, name, options.columns)) return *found;
   throw RecordFault{
@@ -192,7 +190,7 @@ class PreferenceLoader {
     read_records(file_.path, bad_, [&](Json& record, const std::string& place) {
       ++file_.records;
       take_record(record, place);
-      if (block_.size() == kBlock) take_block();
+      if (block_.size() == kRecordsAtOnce) take_block();
     });
     take_block();
     file_.bad = bad_.skipped();

@@ -1,6 +1,7 @@
 // Reads the records of a JSON file: one object per line, or one list of objects; also compressed.
 // Streams: memory holds one record. Stateless functions; safe from any thread.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -11,6 +12,9 @@
 namespace mtrain::finetune {
 
 using Json = nlohmann::ordered_json;
+
+/// The number of records that are encoded at once.
+inline constexpr size_t kRecordsAtOnce = 1024;
 
 /// The policy for records that cannot be read, and their number. Not synchronised: one thread at a
 /// time.

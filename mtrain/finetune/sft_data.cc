@@ -15,7 +15,6 @@
 namespace mtrain::finetune {
 namespace {
 
-constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // records from which the format is detected
 
 TrainOn train_on_of(const std::string& name) {
@@ -44,7 +43,7 @@ class FileLoader {
       ++file_.counts.records;
       records_.push_back(std::move(record));
       places_.push_back(place);
-      if (records_.size() == kBlock) take_block();
+      if (records_.size() == kRecordsAtOnce) take_block();
     });
     take_block();
     file_.counts.bad = bad_.skipped();

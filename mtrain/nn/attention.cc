@@ -4,7 +4,7 @@ namespace mtrain {
 namespace {
 
 /// The dimension of the attention's result.
-Dim all_heads(const HeadLayout& whole, const HeadShard& shard) {
+Dim result_heads(const HeadLayout& whole, const HeadShard& shard) {
   return {"heads", whole.heads * whole.head_dim, shard.heads};
 }
 
@@ -20,10 +20,10 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
                                                     *options.qk_norm)
                             : std::nullopt),
       gate_(options.gate ? std::optional<Linear>(std::in_place, scope / "gate",
-                                                 all_heads(options.layout, heads_), embed,
+                                                 result_heads(options.layout, heads_), embed,
                                                  LinearOptions{options.init_std, options.bias})
                          : std::nullopt),
-      out_(scope / "out", embed, all_heads(options.layout, heads_),
+      out_(scope / "out", embed, result_heads(options.layout, heads_),
            {options.out_init_std, options.out_bias.value_or(options.bias)}),
       core_(scope, options, heads_) {
   options_.layout = heads_.local;

@@ -12,7 +12,7 @@ const AttentionOptions& accepted(const AttentionOptions& options) {
   return options;
 }
 
-Dim all_heads(const LatentSizes& sizes, int64_t width) {
+Dim heads_of_width(const LatentSizes& sizes, int64_t width) {
   return {"heads", sizes.heads.heads * width};
 }
 
@@ -38,16 +38,16 @@ LatentAttention::LatentAttention(const Scope& scope, Dim embed, const AttentionO
                   ? std::optional<Norm>(std::in_place, scope / "q_norm", Norm::Kind::rms,
                                         Dim{"latent", sizes.q_rank}, sizes.norm_eps)
                   : std::nullopt),
-      q_up_(scope / (sizes.q_rank > 0 ? "q_up" : "q"), all_heads(sizes, sizes.heads.query()),
+      q_up_(scope / (sizes.q_rank > 0 ? "q_up" : "q"), heads_of_width(sizes, sizes.heads.query()),
             sizes.q_rank > 0 ? Dim{"latent", sizes.q_rank} : embed, {options.init_std, false}),
       kv_down_(scope / "kv_down", {"latent", sizes.kv_rank}, embed,
                {options.init_std, options.bias}),
       kv_norm_(scope / "kv_norm", Norm::Kind::rms, {"latent", sizes.kv_rank}, sizes.norm_eps),
-      kv_up_(scope / "kv_up", all_heads(sizes, sizes.heads.plain + sizes.heads.value),
+      kv_up_(scope / "kv_up", heads_of_width(sizes, sizes.heads.plain + sizes.heads.value),
              {"latent", sizes.kv_rank}, {options.init_std, false}),
       k_rope_(scope / "k_rope", {"head_dim", sizes.heads.rotary}, embed,
               {options.init_std, options.bias}),
-      out_(scope / "out", embed, all_heads(sizes, sizes.heads.value),
+      out_(scope / "out", embed, heads_of_width(sizes, sizes.heads.value),
            {options.out_init_std, options.out_bias.value_or(options.bias)}),
       core_(scope, options, shard_) {
   heads_ = of_rank(sizes.heads, shard_);

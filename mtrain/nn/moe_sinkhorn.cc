@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-constexpr double kTolerance = 1e-4, kTiny = 1e-8;
+constexpr double kTolerance = 1e-4, kLeastSum = 1e-8;
 constexpr int kMostTurns = 1000;  // ends where logits are such that d1 does not settle
 
 }  // namespace
@@ -29,12 +29,12 @@ std::vector<double> sinkhorn(std::span<const double> logits, int64_t experts) {
     for (size_t t = 0; t < tokens; ++t) {
       const double* row = p.data() + t * width;
       const double sum = std::inner_product(row, row + width, d1.begin(), 0.0);
-      d0[t] = 1 / (static_cast<double>(tokens) * (sum + kTiny));
+      d0[t] = 1 / (static_cast<double>(tokens) * (sum + kLeastSum));
       for (size_t e = 0; e < width; ++e) sums[e] += d0[t] * row[e];
     }
     change = 0;
     for (size_t e = 0; e < width; ++e) {
-      const double next = 1 / (static_cast<double>(width) * (sums[e] + kTiny));
+      const double next = 1 / (static_cast<double>(width) * (sums[e] + kLeastSum));
       change += std::fabs(next - d1[e]) / static_cast<double>(width);
       d1[e] = next;
     }

@@ -9,7 +9,7 @@ namespace {
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Places parameters one after the other.
-void pack(BucketPlan& bucket, int shards, bool pad) {
+void place_items(BucketPlan& bucket, int shards, bool pad) {
   int64_t at = 0;
   for (BucketItem& item : bucket.items) {
     item.begin = at;
@@ -64,7 +64,7 @@ void plan_kind(const InOrder& parameters, const Kind& kind, const BucketRules& r
     buckets.back().items.push_back({p, 0, part});
     filled += p->numel();
   }
-  for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards, rules.pad);
+  for (size_t b = first; b < buckets.size(); ++b) place_items(buckets[b], shards, rules.pad);
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ Tensor buffer(ExecutionContext& ctx, int64_t count) {
 }
 
 // Concatenates them.
-void pack(ExecutionContext& ctx, std::span<const Tensor> parts, const Tensor& into, int64_t at) {
+void concatenate(ExecutionContext& ctx, std::span<const Tensor> parts, const Tensor& into,
+                 int64_t at) {
   for (const Tensor& part : parts) {
     if (!part.defined()) continue;
     ctx.copy(into.slice(0, at, at + part.numel()), part);
@@ -137,7 +138,8 @@ std::vector<Tensor> ShardRound::join_copies(ExecutionContext& ctx,
     for (size_t o = 0; o < copies; ++o) arrive[o] += counts[o];
   const std::vector<int64_t> leave(copies, arrive[own]);
   Tensor out = buffer(ctx, total(leave)), in = buffer(ctx, total(arrive));
-  for (size_t o = 0; o < copies; ++o) pack(ctx, held, out, static_cast<int64_t>(o) * leave[o]);
+  for (size_t o = 0; o < copies; ++o)
+    concatenate(ctx, held, out, static_cast<int64_t>(o) * leave[o]);
   outer_->all_to_all_v(out, leave, in, arrive);
   std::vector<Tensor> joined;
   for (const auto& counts : outer_counts_) joined.push_back(buffer(ctx, total(counts)));
@@ -159,7 +161,7 @@ Tensor ShardRound::to_owner(ExecutionContext& ctx, std::span<const Tensor> held)
   if (outer_) joined = join_copies(ctx, held), held = joined;
   const std::vector<int64_t> leave = send_counts(), arrive = recv_counts();
   Tensor out = buffer(ctx, total(leave)), in = buffer(ctx, total(arrive));
-  pack(ctx, held, out, 0);
+  concatenate(ctx, held, out, 0);
   group_.all_to_all_v(out, leave, in, arrive);
   return has_own() ? in : Tensor();
 }

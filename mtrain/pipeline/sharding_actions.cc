@@ -14,7 +14,7 @@ bool has(const Schedule& schedule, ActionKind what) {
   });
 }
 
-bool contains(const Stages& stages, int16_t stage) {
+bool has_stage(const Stages& stages, int16_t stage) {
   return std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
@@ -45,14 +45,14 @@ Program with_gathers(const Program& program, size_t resident) {
     bool second = i > 0 && program[i - 1].overlapped;
     if (uses_params(a.what) && !second)
       for (int16_t stage : wanted[i])
-        if (!contains(held, stage)) {
+        if (!has_stage(held, stage)) {
           held.push_back(stage);
           out.push_back({ActionKind::gather_params, stage, 0});
         }
     out.push_back(a);
     if (!uses_params(a.what) || a.overlapped) continue;
     std::erase_if(held, [&](int16_t stage) {
-      if (contains(wanted[i + 1], stage)) return false;
+      if (has_stage(wanted[i + 1], stage)) return false;
       out.push_back({ActionKind::release_params, stage, 0});
       return true;
     });

@@ -14,13 +14,13 @@ namespace {
 
 using Parts = std::vector<PartId>;
 
-bool contains(const Parts& parts, PartId part) {
+bool has_part(const Parts& parts, PartId part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
 void add_missing(Parts& to, const Parts& parts) {
   for (PartId part : parts)
-    if (!contains(to, part)) to.push_back(part);
+    if (!has_part(to, part)) to.push_back(part);
 }
 
 bool exchanges(const StageParts& parts) {
@@ -176,12 +176,12 @@ class Gathers {
   }
   void gather(size_t use, InnerSteps& out) {
     for (PartId part : wanted_[use])
-      if (!contains(held_, part))
+      if (!has_part(held_, part))
         held_.push_back(part), out.push_back({InnerStepKind::gather, part});
   }
   void release(size_t next, InnerSteps& out) {
     std::erase_if(held_, [&](PartId part) {
-      if (contains(wanted_[next], part)) return false;
+      if (has_part(wanted_[next], part)) return false;
       out.push_back({InnerStepKind::release, part});
       return true;
     });

@@ -266,11 +266,6 @@ PluginStamp read_stamp(const PluginFile& file, const Elf64_Shdr& section) {
   return stamp;
 }
 
-template <size_t N>
-std::string text_of(const char (&field)[N]) {
-  return printable(std::string_view(field, strnlen(field, N)), N);
-}
-
 }  // namespace
 
 PluginImage read_plugin_image(const fs::path& path) {
@@ -291,9 +286,9 @@ PluginImage read_plugin_image(const fs::path& path) {
            "sections");
   PluginImage image;
   image.stamp = read_stamp(file, *stamp_section);
-  image.name = text_of(image.stamp.name);
-  image.doc = text_of(image.stamp.doc);
-  image.version = text_of(image.stamp.version);
+  image.name = stamp_text(image.stamp.name);
+  image.doc = stamp_text(image.stamp.doc);
+  image.version = stamp_text(image.stamp.version);
   image.identity = id ? cat("build-id:", *id) : cat("sha256:", content_hash(file));
   return image;
 }

@@ -8,12 +8,6 @@
 namespace mtrain {
 namespace {
 
-// The texts come from a file: they may lack a terminator or contain anything.
-template <size_t N>
-std::string text_of(const char (&field)[N]) {
-  return printable(std::string_view(field, strnlen(field, N)), N);
-}
-
 std::string sanitizer_names(uint32_t bits) {
   std::vector<std::string> names;
   if (bits & kAddressSanitizer) names.emplace_back("address");
@@ -29,6 +23,10 @@ std::string differs(const char* what, const T& theirs, const T& ours) {
 }
 
 }  // namespace
+
+std::string stamp_text(std::span<const char> field) {
+  return printable({field.data(), strnlen(field.data(), field.size())}, field.size());
+}
 
 const PluginStamp& host_stamp() {
   static constexpr PluginStamp kStamp = make_stamp("mtrain", "");
@@ -53,13 +51,13 @@ std::string stamp_mismatch(const PluginStamp& stamp) {
   if (stamp.cplusplus != host.cplusplus)
     return differs("C++ version (__cplusplus)", stamp.cplusplus, host.cplusplus);
   if (std::strncmp(stamp.headers, host.headers, sizeof host.headers) != 0)
-    return differs("hash of mtrain's headers", text_of(stamp.headers), text_of(host.headers));
+    return differs("hash of mtrain's headers", stamp_text(stamp.headers), stamp_text(host.headers));
   return {};
 }
 
 std::string describe(const PluginStamp& stamp) {
-  return cat("mtrain ", text_of(stamp.version), ", plugin interface ", stamp.abi, ", headers ",
-             text_of(stamp.headers), ", C++ ", stamp.cplusplus, ", cxx11 abi ", stamp.cxx11_abi,
+  return cat("mtrain ", stamp_text(stamp.version), ", plugin interface ", stamp.abi, ", headers ",
+             stamp_text(stamp.headers), ", C++ ", stamp.cplusplus, ", cxx11 abi ", stamp.cxx11_abi,
              stamp.glibcxx_debug ? ", debug containers" : "", ", sanitizer ",
              sanitizer_names(stamp.sanitizers));
 }

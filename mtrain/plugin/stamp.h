@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -110,6 +111,9 @@ consteval PluginStamp make_stamp(std::string_view name, std::string_view doc) {
   stamp_detail::copy_text(stamp.doc, doc);
   return stamp;
 }
+
+/// A text of a stamp, printable: a file's may lack its terminator or contain anything.
+std::string stamp_text(std::span<const char> field);
 
 /// The stamp of this library itself.
 MT_API const PluginStamp& host_stamp();

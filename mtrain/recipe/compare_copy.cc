@@ -14,12 +14,6 @@ namespace {
 
 constexpr uint64_t kMaxCompanion = uint64_t{1} << 20;  // bytes
 
-fs::path real(const fs::path& path) {
-  std::error_code error;
-  fs::path out = fs::weakly_canonical(fs::absolute(path), error);
-  return error ? fs::absolute(path).lexically_normal() : out;
-}
-
 /// The names in ${file_text:NAME} of a text; names that are computed are not found.
 std::vector<std::string> named_texts(std::string_view text) {
   constexpr std::string_view kStart = "${file_text:";
@@ -49,7 +43,7 @@ class Companions {
   /// Adds a file unless its text is there already. `source`: of a YAML file, whose paths are
   /// rewritten.
   void add(const fs::path& from, const fs::path& to, const SourcePtr& source) {
-    if (!seen_.insert(to).second || real(from) == real(to)) return;
+    if (!seen_.insert(to).second || real_path(from) == real_path(to)) return;
     Report report;
     std::string text = source
                            ? copy_recipe(source, section_of(from, catalog_), {from.parent_path()},
@@ -88,7 +82,7 @@ bool same_file(const Node* a, const Node* b) {
   const auto path = [](const Node* node) {
     return node && node->kind() == NodeKind::string ? fs::path(node->as_text()) : fs::path();
   };
-  return path(a).is_absolute() && path(b).is_absolute() && real(path(a)) == real(path(b));
+  return path(a).is_absolute() && path(b).is_absolute() && real_path(path(a)) == real_path(path(b));
 }
 
 std::string side(const Node* value) {
@@ -103,17 +97,18 @@ std::vector<CompanionFile> lacking_companions(const Recipe& original, const fs::
                                               const std::vector<SearchFolder>& folders,
                                               const SchemaCatalog& catalog) {
   const Composition& composition = original.config.composition();
-  const fs::path own = real(composition.file).parent_path(), target = real(to).parent_path();
+  const fs::path own = real_path(composition.file).parent_path(),
+                 target = real_path(to).parent_path();
   std::vector<fs::path> searched = {target};
   for (const auto& folder : folders) searched.push_back(folder.path);
   const ConfigRepository repository(searched);
   Companions companions(catalog);
   for (const auto& file : composition.files) {
-    const fs::path from = real(file.file), relative = from.lexically_relative(own);
+    const fs::path from = real_path(file.file), relative = from.lexically_relative(own);
     const bool below_recipe = !relative.empty() && *relative.begin() != "..";
     if (file.file == composition.file || !file.source || !below_recipe) continue;
     const auto found = file.path.empty() ? std::nullopt : repository.find(file.path);
-    if (!found || real(*found) != from) companions.add(from, target / relative, file.source);
+    if (!found || real_path(*found) != from) companions.add(from, target / relative, file.source);
   }
   for (const auto& file : composition.files)
     for (const auto& name :

@@ -34,15 +34,15 @@ std::string sign_of(const std::string& typed) {
 }
 
 /// Adds the components of a kind that are implemented, each after the text `before`.
-void add_components(const std::string& before, const std::string& kind,
-                    const SchemaCatalog& catalog, std::vector<Candidate>& out) {
+void add_component_candidates(const std::string& before, const std::string& kind,
+                              const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))
     if (const Schema& component = *catalog.component(kind, name); component.needs.empty())
       out.push_back({before + name, component.doc});
 }
 
 /// Whether this build supports a value of a setting.
-bool is_built(const FieldSpec& spec, const std::string& value) {
+bool is_value_built(const FieldSpec& spec, const std::string& value) {
   if (spec.needs.empty()) return true;
   if (spec.needs_values.empty()) return value == spec.default_value;
   return std::find(spec.needs_values.begin(), spec.needs_values.end(), value) ==
@@ -55,8 +55,8 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   std::vector<std::string> values = spec.choices;
   if (spec.type == FieldType::boolean) values = {"true", "false"};
   for (const auto& value : values)
-    if (is_built(spec, value)) out.push_back({key + value, ""});
-  if (!spec.plugin_kind.empty()) add_components(key, spec.plugin_kind, catalog, out);
+    if (is_value_built(spec, value)) out.push_back({key + value, ""});
+  if (!spec.plugin_kind.empty()) add_component_candidates(key, spec.plugin_kind, catalog, out);
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
@@ -88,12 +88,12 @@ void add_choices(const std::string& sign, const std::string& section,
       if (const Schema* component = catalog.component(kind, option);
           !component || component->needs.empty())
         out.push_back({before + option, ""});
-  add_components(before, kind, catalog, out);
+  add_component_candidates(before, kind, catalog, out);
   const Schema* schema = kind.empty() && sign != "+" ? catalog.section(section) : nullptr;
   for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>())
     if (spec.path == "type")
       for (const auto& value : spec.choices)
-        if (is_built(spec, value)) out.push_back({before + value, ""});
+        if (is_value_built(spec, value)) out.push_back({before + value, ""});
 }
 
 /// The recipe on the command line, if it can be read.

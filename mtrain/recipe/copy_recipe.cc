@@ -8,17 +8,18 @@
 #include "mtrain/recipe/input_paths.h"
 
 namespace mtrain {
-namespace {
 
-fs::path real(const fs::path& path) {
+fs::path real_path(const fs::path& path) {
   std::error_code error;
   fs::path out = fs::weakly_canonical(fs::absolute(path), error);
   return error ? fs::absolute(path).lexically_normal() : out;
 }
 
+namespace {
+
 /// The path from one folder to another: relative, or absolute if they have only the root in common.
 fs::path way(const fs::path& from, const fs::path& to) {
-  const fs::path target = real(from), start = real(to);
+  const fs::path target = real_path(from), start = real_path(to);
   const bool related =
       std::distance(target.begin(),
                     std::mismatch(target.begin(), target.end(), start.begin(), start.end()).first) >
@@ -27,7 +28,7 @@ fs::path way(const fs::path& from, const fs::path& to) {
 }
 
 /// The text as one YAML scalar.
-std::string scalar(const std::string& text) {
+std::string yaml_scalar(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-+=@~${}";
   if (text.find_first_not_of(kPlain) == std::string::npos && text.find_first_of("{}@-") != 0)
@@ -91,7 +92,8 @@ class Copier {
     if (given.starts_with("${") || text.substr(at, written.size()) != written)
       out_.by_hand.push_back(node.loc());
     else
-      edits_.push_back({at, written.size(), scalar((moved / given).lexically_normal().string())});
+      edits_.push_back(
+          {at, written.size(), yaml_scalar((moved / given).lexically_normal().string())});
   }
 
   SourcePtr source_;

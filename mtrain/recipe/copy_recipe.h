@@ -9,6 +9,9 @@
 
 namespace mtrain {
 
+/// The absolute path without links, as far as the path exists.
+fs::path real_path(const fs::path& path);
+
 struct CopiedRecipe {
   std::string text;
   std::vector<Location> by_hand;  // relative paths that could not be rewritten, such as a text over

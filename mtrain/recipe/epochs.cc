@@ -16,7 +16,7 @@
 namespace mtrain {
 namespace {
 
-constexpr const char *kEpochs = "train.epochs", *kSteps = "train.steps";
+constexpr const char* kEpochs = "train.epochs";
 
 /// The number of samples in one pass over the training data.
 int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
@@ -46,7 +46,7 @@ int64_t samples_ahead(const Recipe& recipe) {
 
 /// Rounds up, so that each sample is seen at least the requested number of times; the last step may
 /// use samples of a further pass.
-int64_t steps_of(const Recipe& recipe, int64_t samples) {
+int64_t steps_of_epochs(const Recipe& recipe, int64_t samples) {
   const double wanted = recipe.settings.train.epochs * static_cast<double>(samples) -
                         static_cast<double>(samples_ahead(recipe));
   const double steps = recipe.settings.batches().steps_for(
@@ -60,7 +60,7 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 }
 
 int64_t count_and_log_steps(const Recipe& recipe, PluginHost& plugins) {
-  int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
+  int64_t samples = epoch_size(recipe, plugins), steps = steps_of_epochs(recipe, samples);
   const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
            ", one epoch has ", counted(samples, "sample"), replaced.empty() ? "" : ", instead of ",
@@ -71,14 +71,15 @@ int64_t count_and_log_steps(const Recipe& recipe, PluginHost& plugins) {
 /// Logs the number of steps if the recipe sets train.steps.
 void log_steps(const Recipe& recipe) {
   if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
-    const Node* steps = recipe.config.root().find(kSteps);
-    log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), instead of ", replaced);
+    const Node* steps = recipe.config.root().find(kStepsSetting);
+    log_info(kStepsSetting, "=", brief(*steps), " (", steps->loc().text(), "), instead of ",
+             replaced);
   }
 }
 
 void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
   Location where = recipe.config.root().find(kEpochs)->loc();
-  recipe.config.resolve(kSteps, Node::integer(steps).set_location(where), kEpochs);
+  recipe.config.resolve(kStepsSetting, Node::integer(steps).set_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
   recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
   Report report;
@@ -91,9 +92,9 @@ void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
 bool counts_epochs(const Recipe& recipe) { return recipe.config.root().find(kEpochs) != nullptr; }
 
 std::string replaced_length(const Recipe& recipe) {
-  const char* other = counts_epochs(recipe) ? kSteps : kEpochs;
+  const char* other = counts_epochs(recipe) ? kStepsSetting : kEpochs;
   const Node* replaced = recipe.config.composition().tree.find(other);
-  const Node* steps = recipe.config.root().find(kSteps);
+  const Node* steps = recipe.config.root().find(kStepsSetting);
   // A number of steps that was computed from train.epochs has the location of train.epochs, and
   // does not replace it.
   const bool counted_steps =
@@ -104,13 +105,13 @@ std::string replaced_length(const Recipe& recipe) {
 }
 
 void check_length(Recipe& recipe) {
-  const Node* steps = recipe.config.root().find(kSteps);
+  const Node* steps = recipe.config.root().find(kStepsSetting);
   const std::string replaced = replaced_length(recipe);
   if (!steps || !steps->is(NodeKind::integer) || steps->as_int() != 0 || replaced.empty()) return;
   recipe.report
-      .error("conflict", kSteps, steps->loc(),
+      .error("conflict", kStepsSetting, steps->loc(),
              cat("train.steps=0 replaces ", replaced, ", so nothing would be trained"))
-      .fix(cat("leave ", kSteps, " out"));
+      .fix(cat("leave ", kStepsSetting, " out"));
 }
 
 void resolve_epochs(Recipe& recipe, PluginHost& plugins) {

@@ -8,6 +8,8 @@
 
 namespace mtrain {
 
+inline constexpr const char* kStepsSetting = "train.steps";
+
 /// True if the recipe sets train.epochs and the number of steps is not computed yet; until then
 /// train.steps is 0.
 MT_API bool counts_epochs(const Recipe& recipe);

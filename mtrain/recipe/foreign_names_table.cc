@@ -9,7 +9,7 @@ namespace mtrain {
 namespace {
 
 // clang-format off
-constexpr ForeignName kNames[] = {
+constexpr ForeignName kTrainingNames[] = {
     // batch
     {"gradient_accumulation_steps", "transformers, axolotl, torchtune, DeepSpeed", "train.global_batch_size", "train.micro_batch_size x accumulation steps x data-parallel ranks"},
     {"accumulate_grad_batches", "Lightning", "train.global_batch_size", "train.micro_batch_size x accumulated batches x data-parallel ranks"},
@@ -460,7 +460,7 @@ constexpr ForeignName kNames[] = {
 
 std::span<const ForeignName> foreign_names() {
   static const std::vector<ForeignName> all = [] {
-    std::vector<ForeignName> names(std::begin(kNames), std::end(kNames));
+    std::vector<ForeignName> names(std::begin(kTrainingNames), std::end(kTrainingNames));
     const std::span<const ForeignName> tuning = fine_tuning_names();
     names.insert(names.end(), tuning.begin(), tuning.end());
     return names;

@@ -6,7 +6,7 @@ namespace mtrain {
 namespace {
 
 // clang-format off
-constexpr ForeignName kNames[] = {
+constexpr ForeignName kTuningNames[] = {
     // adapters and quantized weights
     {"adapter", "axolotl", "peft.type", "lora; for qlora also peft.base=nf4, or the group peft=qlora"},
     {"use_peft", "TRL", "peft.type", "lora"},
@@ -61,6 +61,6 @@ constexpr ForeignName kNames[] = {
 
 }  // namespace
 
-std::span<const ForeignName> fine_tuning_names() { return kNames; }
+std::span<const ForeignName> fine_tuning_names() { return kTuningNames; }
 
 }  // namespace mtrain

@@ -21,8 +21,8 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "former_endings", "compared",
                                          "lost_settings",  "last_choice",
                                          "classification"};
-const std::vector<std::string> kRules = {"setting", "harmless", "only",
-                                         "dropout", "window",   "layer_types"};
+const std::vector<std::string> kKeyRules = {"setting", "harmless", "only",
+                                            "dropout", "window",   "layer_types"};
 
 class FamilyReader : FamilyWords {
  public:
@@ -152,17 +152,18 @@ class FamilyReader : FamilyWords {
     if (!entry.value.is_map())
       return fault(entry.value.loc(), cat(entry.key, " is not a map"),
                    cat(entry.key, ": {setting: PATH}, {harmless: REASON}, or another of: ",
-                       join(kRules, ", ")));
+                       join(kKeyRules, ", ")));
     HfKey key{.name = entry.key, .where = entry.key_where};
     std::string rule;
     for (const auto& part : entry.value.entries())
-      if (std::find(kRules.begin(), kRules.end(), part.key) != kRules.end()) {
+      if (std::find(kKeyRules.begin(), kKeyRules.end(), part.key) != kKeyRules.end()) {
         if (!rule.empty())
           fault(part.key_where, cat(entry.key, " has two rules, ", rule, " and ", part.key));
         rule = part.key;
       }
     if (rule.empty())
-      fault(entry.key_where, cat(entry.key, " has no rule"), cat("one of: ", join(kRules, ", ")));
+      fault(entry.key_where, cat(entry.key, " has no rule"),
+            cat("one of: ", join(kKeyRules, ", ")));
     read_rule(key, rule, entry.value);
     for (const auto& part : entry.value.entries())
       if (part.key != rule) read_option(key, rule, part);

@@ -9,7 +9,7 @@
 namespace mtrain::hf {
 namespace {
 
-Node scalar(const Json& value) {
+Node scalar_node(const Json& value) {
   if (value.is_boolean()) return Node::boolean(value.get<bool>());
   if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
   if (value.is_number()) return Node::number(value.get<double>());
@@ -40,12 +40,12 @@ Json parse(const std::string& config_json, const std::string& file_name) {
 Node to_node(const Json& value, FieldType type) {
   if (type != FieldType::number_list && type != FieldType::integer_list &&
       type != FieldType::string_list)
-    return scalar(value);
+    return scalar_node(value);
   Node out = Node::list();
   if (value.is_array())
-    for (const Json& item : value) out.push(scalar(item));
+    for (const Json& item : value) out.push(scalar_node(item));
   else
-    out.push(scalar(value));
+    out.push(scalar_node(value));
   return out;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Part = HfTensorRule::Part;
 
-std::string replaced(std::string text, const std::string& letter, int64_t number) {
+std::string with_number(std::string text, const std::string& letter, int64_t number) {
   const std::string wanted = cat("{", letter, "}"), by = std::to_string(number);
   for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1))
     text.replace(at, wanted.size(), by);
@@ -53,7 +53,7 @@ void add_part(const HeadLayout& heads, Part part, int64_t group, int64_t groups,
 }
 
 /// The rows of a tensor for parts of the fused projection.
-void add_parts(const HfTensor& tensor, const HeadLayout& heads, HfPlacement& out) {
+void add_projection_parts(const HfTensor& tensor, const HeadLayout& heads, HfPlacement& out) {
   const HfTensorRule& rule = *tensor.rule;
   MT_USER_CHECK(heads.groups % rule.groups == 0, ErrorClass::config,
                 cat("the family's tensor ", tensor.name, " has ", rule.groups,
@@ -135,9 +135,9 @@ class Expander {
       for (std::string name : rule.parameters) {
         if (i >= layers && name.starts_with(kBlock))
           name = cat(kFurther, ".block", name.substr(kBlock.size()));
-        parameters.push_back(replaced(name, "i", i < layers ? i : i - layers));
+        parameters.push_back(with_number(name, "i", i < layers ? i : i - layers));
       }
-      add(rule, replaced(rule.tensor, "i", i), parameters);
+      add(rule, with_number(rule.tensor, "i", i), parameters);
     }
   }
 
@@ -155,9 +155,9 @@ class Expander {
       const int64_t count = model_.number(setting);
       const bool ours = has_letter(parameters[0], letter);
       for (int64_t n = 0; n < count; ++n) {
-        HfTensor one{.name = replaced(tensor, letter, n), .parameters = {}, .rule = &rule};
+        HfTensor one{.name = with_number(tensor, letter, n), .parameters = {}, .rule = &rule};
         for (const std::string& name : parameters)
-          one.parameters.push_back(replaced(name, letter, n));
+          one.parameters.push_back(with_number(name, letter, n));
         if (!ours) one.piece = n, one.pieces = count;
         out_.push_back(std::move(one));
       }
@@ -245,7 +245,7 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
     out.height += heights.back();
   }
   if (rule.part != Part::whole) {
-    add_parts(tensor, heads, out);
+    add_projection_parts(tensor, heads, out);
   } else {
     for (int64_t s = 0; s < out.stacks; ++s) {
       int64_t offset = 0;
@@ -296,7 +296,7 @@ std::vector<std::pair<std::string, std::string>> hf_copies(const HfFamily& famil
     if (!has_letter(copy.tensor, "i")) out.emplace_back(copy.tensor, copy.of);
     // Blocks of multi-token prediction repeat what they share with the model.
     for (int64_t k = 0; has_letter(copy.tensor, "i") && k < depths; ++k)
-      out.emplace_back(replaced(copy.tensor, "i", layers + k), copy.of);
+      out.emplace_back(with_number(copy.tensor, "i", layers + k), copy.of);
   }
   return out;
 }

@@ -24,11 +24,11 @@ const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
 }
 
-std::string dump(const Json& json) {
+std::string config_text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-bool is_built(const Schema& schema, const std::string& path) {
+bool is_setting_built(const Schema& schema, const std::string& path) {
   const FieldSpec* field = field_of(path, {&schema});
   return field && field->needs.empty();
 }
@@ -125,7 +125,7 @@ class Writer {
                                                  brief(object.unless->second);
       if (left_out) out_.erase(object.write);
     }
-    return dump(out_);
+    return config_text(out_);
   }
 
  private:
@@ -257,7 +257,7 @@ class Writer {
   Json dropout(const HfKey& key) const {
     if (const HfKey* other = key.same_as.empty() ? nullptr : family_.key(key.same_as))
       if (auto value = value_of(*other)) return *value;
-    if (is_built(model_.plugin(), key.setting)) return setting_json(model_, key.setting);
+    if (is_setting_built(model_.plugin(), key.setting)) return setting_json(model_, key.setting);
     return source_.contains(key.name) ? source_[key.name] : Json(0.0);
   }
 
@@ -268,7 +268,7 @@ class Writer {
 
   /// A window that the model does not compute was accepted since no sequence is longer.
   void add_window(const HfKey& key) {
-    const bool built = is_built(model_.plugin(), key.setting);
+    const bool built = is_setting_built(model_.plugin(), key.setting);
     Json value = built ? setting_json(model_, key.setting) : Json();
     const bool disabled = !key.enabled_by.empty() && value == 0;
     if (!key.enabled_by.empty()) put(key.enabled_by, !disabled);
@@ -425,7 +425,7 @@ std::string hf_generation_text(const std::string& config_json, const std::string
     else
       out[key] = *own;
   }
-  return out == theirs ? source : dump(out);
+  return out == theirs ? source : config_text(out);
 }
 
 std::string hf_generation_text(const std::string& config_json) {
@@ -433,7 +433,7 @@ std::string hf_generation_text(const std::string& config_json) {
   Json out = {{"_from_model_config", true}};
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (config.is_object() && config.contains(key)) out[key] = config[key];
-  return dump(out);
+  return config_text(out);
 }
 
 std::string hf_config_with_dtype(const std::string& config_json, const std::string& file_name,
@@ -443,7 +443,7 @@ std::string hf_config_with_dtype(const std::string& config_json, const std::stri
   config.erase("quantization_config");  // the tensors are written in this type
   config[newer ? "dtype" : "torch_dtype"] = torch_name(dtype);
   if (newer && config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);
-  return dump(config);
+  return config_text(config);
 }
 
 const HfFamily& hf_family_for_export(const HfFamilies& families, const std::string& wanted,

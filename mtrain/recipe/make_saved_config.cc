@@ -17,12 +17,12 @@
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMinSecret = 3;  // a shorter text is not a secret, and would match everywhere
 
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string environment_text(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 /// The hash of a file that this process runs, computed once per process. "" if the file cannot be
@@ -46,12 +46,12 @@ std::string processor() {
   return "unknown";
 }
 
-Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
-                    const std::string& tokenizer, const std::string& arithmetic,
-                    const std::string& invocation) {
+OrderedJson environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
+                           const std::string& tokenizer, const std::string& arithmetic,
+                           const std::string& invocation) {
   utsname system{};
   uname(&system);
-  Json binaries = Json::object(), loaded = Json::array();
+  OrderedJson binaries = OrderedJson::object(), loaded = OrderedJson::array();
   for (const char* file : {"mtrain", "../lib/libmtrain_core.so"})
     binaries[fs::path(file).filename().string()] = hash_of_program(program_directory() / file);
   for (const auto& plugin : plugins.loaded())
@@ -127,7 +127,8 @@ SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
     if (override.given) out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
-  out.environment = dump(environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation));
+  out.environment =
+      environment_text(environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation));
   return out;
 }
 

@@ -45,7 +45,7 @@ bool has(const Schedule& schedule, ActionKind what) {
   });
 }
 
-void read_file(const Recipe& recipe, PipelinePlan& plan) {
+void read_schedule(const Recipe& recipe, PipelinePlan& plan) {
   const DistSection& dist = recipe.settings.dist;
   plan.name = dist.schedule_file;
   plan.schedule = with_path_origins(
@@ -340,7 +340,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   plan.traffic = traffic_of(recipe);
   plan.layers = recipe.config.fact(Fact::layers).value_or(0);
   if (d.pp > 1 && !d.schedule_file.empty()) {
-    read_file(recipe, plan);
+    read_schedule(recipe, plan);
   } else {
     if (d.pp > 1) plan.name = d.schedule;
     if (overlap.moe) plan.name = "combined";

@@ -44,10 +44,6 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
   recipe.inputs = resolve_input_paths(recipe.config, catalog, bases_of(recipe, plugins));
 }
 
-bool is_set(const Node& setting) {
-  return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
-}
-
 /// An integer setting of the recipe; 1 if it is invalid.
 int64_t number_at(const Recipe& recipe, const char* path) {
   const Node* node = recipe.config.root().find(path);

@@ -5,10 +5,10 @@
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Adds the component's properties to the core's; a nested section that both have is merged.
-void lay_over(Json& into, const Json& from) {
+void lay_over(OrderedJson& into, const OrderedJson& from) {
   for (const auto& [key, value] : from.items()) {
     if (into.contains(key) && into[key].is_object() && value.is_object())
       lay_over(into[key], value);
@@ -17,8 +17,8 @@ void lay_over(Json& into, const Json& from) {
   }
 }
 
-Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
-  Json json = Json::parse(json_schema_of(schema));
+OrderedJson section_schema(const Schema& schema, const SchemaCatalog& catalog) {
+  OrderedJson json = OrderedJson::parse(json_schema_of(schema));
   json.erase("$schema");
   json.erase("title");
   for (const auto& spec : schema.fields)
@@ -28,30 +28,31 @@ Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
 }
 
 // A section of the core: its settings, or the name of an option of its group.
-Json section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
-  Json settings = section_schema(section, catalog);
+OrderedJson section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
+  OrderedJson settings = section_schema(section, catalog);
   settings["title"] = section.name;
-  Json option = {{"title", section.name + ": an option of its config group"}, {"type", "string"}};
+  OrderedJson option = {{"title", section.name + ": an option of its config group"},
+                        {"type", "string"}};
   return {{"description", section.doc}, {"anyOf", {settings, option}}};
 }
 
-Json section_with_components(const Schema& section, const SchemaCatalog& catalog,
-                             const std::string& kind) {
-  Json variants = Json::array();
-  Json names = Json::array();
+OrderedJson section_with_components(const Schema& section, const SchemaCatalog& catalog,
+                                    const std::string& kind) {
+  OrderedJson variants = OrderedJson::array();
+  OrderedJson names = OrderedJson::array();
   for (const auto& name : catalog.components(kind)) {
     names.push_back(name);
     const Schema* component = catalog.component(kind, name);
-    Json variant = section_schema(section, catalog);
+    OrderedJson variant = section_schema(section, catalog);
     lay_over(variant["properties"], section_schema(*component, catalog)["properties"]);
     variant["title"] = section.name + ": " + name;
     variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
     variants.push_back(std::move(variant));
   }
   // The settings of a plugin that is not installed are unknown.
-  const Json other_name = {
+  const OrderedJson other_name = {
       {"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
-  Json other = section_schema(section, catalog);
+  OrderedJson other = section_schema(section, catalog);
   other["title"] = section.name + ": a plugin of your own";
   other["properties"]["type"] = other_name;
   other["additionalProperties"] = true;
@@ -63,12 +64,12 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
 }
 
 // The keys of composition.
-Json composition_schema() {
-  Json choice = {{"type", "object"},
-                 {"description", "group: option"},
-                 {"minProperties", 1},
-                 {"maxProperties", 1}};
-  Json text = {{"type", "string"}};
+OrderedJson composition_schema() {
+  OrderedJson choice = {{"type", "object"},
+                        {"description", "group: option"},
+                        {"minProperties", 1},
+                        {"maxProperties", 1}};
+  OrderedJson text = {{"type", "string"}};
   return {
       {"defaults",
        {{"description",
@@ -85,12 +86,12 @@ Json composition_schema() {
 }  // namespace
 
 std::string recipe_json_schema(const SchemaCatalog& catalog) {
-  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
-               {"title", "mtrain recipe"},
-               {"description", "what `mtrain RECIPE` reads"},
-               {"type", "object"},
-               {"additionalProperties", false},
-               {"properties", composition_schema()}};
+  OrderedJson root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                      {"title", "mtrain recipe"},
+                      {"description", "what `mtrain RECIPE` reads"},
+                      {"type", "object"},
+                      {"additionalProperties", false},
+                      {"properties", composition_schema()}};
   for (const auto& section : catalog.sections()) {
     std::string kind = catalog.kind_of(section.name);
     root["properties"][section.name] = kind.empty()

@@ -16,7 +16,7 @@ std::string part_of(const std::string& message) {
   return message.substr(begin + kBefore.size(), end - begin - kBefore.size());
 }
 
-void add(std::vector<std::string>& list, std::string item) {
+void add_once(std::vector<std::string>& list, std::string item) {
   if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(std::move(item));
 }
 
@@ -30,17 +30,17 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
     // The user chooses the training data. There are several settings for it, so a rule requires one
     // of them.
     if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
-      add(missing, d.path);
+      add_once(missing, d.path);
     else if (d.code == "rule peft-base")  // so is the folder of weights
-      add(missing, "model.init_from");
+      add_once(missing, "model.init_from");
     else if (d.code == "not-built")
-      add(parts, part_of(d.message));
+      add_once(parts, part_of(d.message));
     else
       ++state.errors;
   }
   for (const InputPath& input : inputs)
     if (!input.is_there())
-      add(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
+      add_once(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
   using enum RecipeState::Kind;
   state.kind = state.errors > 0   ? faulty
                : !parts.empty()   ? not_built

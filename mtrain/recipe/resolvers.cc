@@ -53,7 +53,7 @@ fs::path inside(const fs::path& directory, const std::string& path) {
   return file;
 }
 
-Node text_of(const fs::path& directory, const std::string& path) {
+Node file_text(const fs::path& directory, const std::string& path) {
   MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text needs a path",
                 "e.g. ${file_text:token.txt}");
   const fs::path file = inside(directory, path);
@@ -82,7 +82,7 @@ void add_resolvers(ConfigRequest& request, const Surroundings& around) {
   };
   request.resolvers["cwd"] = [](const auto&) { return Node::string(fs::current_path().string()); };
   request.resolvers["file_text"] = [directory](const auto& arguments) {
-    return text_of(directory, only(arguments));
+    return file_text(directory, only(arguments));
   };
   request.resolvers["gpu"] = [type = around.cluster.gpu](const auto& arguments) {
     return about_gpu(type, only(arguments));

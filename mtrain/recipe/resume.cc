@@ -8,13 +8,12 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/recipe/epochs.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/record/saved_config.h"
 
 namespace mtrain {
 namespace {
-
-constexpr const char* kSteps = "train.steps";
 
 /// Sections and settings that only training reads.
 constexpr std::string_view kOnlyTraining[] = {"train.steps",
@@ -90,7 +89,8 @@ ResumeClass resume_class(const FieldSpec* spec) {
   return spec ? spec->resume : ResumeClass::changes_result;
 }
 
-std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
+std::string difference_text(const Difference& d,
+                            const std::map<std::string, std::string>& origins) {
   std::string before = d.before ? brief(*d.before) : "absent";
   auto who = origins.find(d.path);
   const std::string was = who == origins.end() ? "" : cat("before: ", who->second);
@@ -103,7 +103,7 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
 }
 
 /// The steps in a list that are after `step` (`after`), or those up to it.
-std::vector<int64_t> steps_of(const Node* list, int64_t step, bool after) {
+std::vector<int64_t> listed_steps(const Node* list, int64_t step, bool after) {
   std::vector<int64_t> out;
   if (list && list->is_list())
     for (const Node& item : list->items())
@@ -112,20 +112,22 @@ std::vector<int64_t> steps_of(const Node* list, int64_t step, bool after) {
   return out;
 }
 
-std::vector<int64_t> coming(const Node* list, int64_t step) { return steps_of(list, step, true); }
+std::vector<int64_t> coming(const Node* list, int64_t step) {
+  return listed_steps(list, step, true);
+}
 
 /// Refuses steps that the new list adds and that are done: the setting has no effect on them. True
 /// if there are any. `step`: the last step of the run so far.
 bool refuse_done_steps(const Difference& d, const Recipe& now, int64_t step,
                        const std::map<std::string, std::string>& origins, Changes& out) {
-  const std::vector<int64_t> before = steps_of(d.before, step, false);
-  std::vector<int64_t> done = steps_of(d.after, step, false);
+  const std::vector<int64_t> before = listed_steps(d.before, step, false);
+  std::vector<int64_t> done = listed_steps(d.after, step, false);
   std::erase_if(done, [&](int64_t s) { return std::ranges::find(before, s) != before.end(); });
   if (done.empty()) return false;
   std::ranges::sort(done);
   std::vector<std::string> names;
   for (const int64_t s : done) names.push_back(cat(s));
-  out.impossible.push_back(cat(describe(d, origins), "\n    the run is at step ", step,
+  out.impossible.push_back(cat(difference_text(d, origins), "\n    the run is at step ", step,
                                ", so this has no effect on step ", join(names, ", ")));
   out.advice = cat("; to repeat the run from a checkpoint before step ", done.front(),
                    " with this setting: mtrain checkpoint rewind ",
@@ -146,7 +148,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
     if (resume == safe && d.path.starts_with("tokenizer."))
-      out.tokenizer.push_back(describe(d, origins));
+      out.tokenizer.push_back(difference_text(d, origins));
     if (now.settings.peft.frozen() && d.path == "model.init_from") continue;  // require_base()
     if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
@@ -159,12 +161,12 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
                   : !of_dataset                   ? out.shared_data
                   : spec->input_path              ? out.data_paths
                                                   : out.data;
-    lines.push_back(describe(d, origins));
+    lines.push_back(difference_text(d, origins));
   }
   return out;
 }
 
-void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+void append(std::vector<std::string>& lines, const std::vector<std::string>& more) {
   lines.insert(lines.end(), more.begin(), more.end());
 }
 
@@ -172,14 +174,14 @@ void add(std::vector<std::string>& lines, const std::vector<std::string>& more) 
 /// another section may affect more than the data. `later`: the samples still to be read change.
 void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
   if (same_data(before, now)) {
-    add(changes.changes_result, changes.shared_data);
-    return later ? add(changes.changes_result, changes.data) : void();
+    append(changes.changes_result, changes.shared_data);
+    return later ? append(changes.changes_result, changes.data) : void();
   }
   std::vector<std::string> reasons = changes.shared_data;
-  add(reasons, changes.data);
+  append(reasons, changes.data);
   if (const auto files = data_file_changes(before, now); !files.empty())
-    add(reasons, changes.data_paths.empty() ? files : changes.data_paths);
-  add(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
+    append(reasons, changes.data_paths.empty() ? files : changes.data_paths);
+  append(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
 }
 
 /// Refuses settings that change the order of the samples that were already read.
@@ -198,13 +200,14 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   const Node* epochs = recipe.config.composition().tree.find("train.epochs");
   size_t num_reported = 0;
   for (const auto& d : differences(old.config.root(), recipe.config.root()))
-    for (const char* length :
-         {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
+    for (const char* length : {kStepsSetting, "train.global_batch_size", "train.micro_batch_size",
+                               "train.batch_schedule"}) {
       if (!d.after || d.path != length) continue;
       const bool counted =
-          length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
-      changes.impossible.push_back(cat(
-          counted ? cat("train.epochs=", brief(*epochs), " needs ") : "", describe(d, origins)));
+          length == kStepsSetting && epochs && epochs->loc().text() == d.after->loc().text();
+      changes.impossible.push_back(
+          cat(counted ? cat("train.epochs=", brief(*epochs), " needs ") : "",
+              difference_text(d, origins)));
       ++num_reported;
     }
   if (num_reported == 0) return changes.impossible.push_back(why);
@@ -398,7 +401,7 @@ std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& 
     if (same_input(before.inputs, recipe.inputs, d.path)) continue;
     const ResumeClass resume =
         resume_class(d.before ? spec_at(catalog, d.path, recipe.config) : nullptr);
-    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(describe(d, origins));
+    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(difference_text(d, origins));
   }
   return out;
 }

@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-fs::path real(const fs::path& path) {
+fs::path resolved(const fs::path& path) {
   std::error_code error;
   fs::path out = fs::weakly_canonical(path, error);
   return error ? path.lexically_normal() : out;
@@ -24,7 +24,7 @@ std::optional<fs::path> absolute_from(const char* variable) {
 }  // namespace
 
 fs::path shared_folder(const std::string& what) {
-  return real(program_directory() / "../share/mtrain" / what);
+  return resolved(program_directory() / "../share/mtrain" / what);
 }
 
 std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders,
@@ -33,7 +33,7 @@ std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_fol
   std::vector<SearchFolder> out;
   std::vector<fs::path> seen;
   auto add = [&](SearchFolder::Kind kind, const fs::path& path) {
-    fs::path place = real(path);
+    fs::path place = resolved(path);
     if (std::find(seen.begin(), seen.end(), place) != seen.end()) return;
     seen.push_back(std::move(place));
     out.push_back({kind, path});
@@ -51,9 +51,9 @@ std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_fol
 }
 
 bool is_installed(const fs::path& file, const std::vector<SearchFolder>& folders) {
-  const fs::path place = real(file);
+  const fs::path place = resolved(file);
   auto below = [&](const fs::path& folder) {
-    const fs::path top = real(folder);
+    const fs::path top = resolved(folder);
     return std::mismatch(top.begin(), top.end(), place.begin(), place.end()).first == top.end();
   };
   auto holds = [&](const SearchFolder& folder) {

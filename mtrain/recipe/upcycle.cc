@@ -14,11 +14,11 @@ namespace {
 constexpr std::string_view kExperts = ".mlp.experts.", kDown = ".down.weight";
 constexpr const char* kNormalize = "moe.router.normalize";
 
-std::string text_of(const HfModel& model, const std::string& path) {
+std::string value_text(const HfModel& model, const std::string& path) {
   return brief(model.value(path));
 }
 
-double real(const HfModel& model, const std::string& path, double otherwise) {
+double real_number(const HfModel& model, const std::string& path, double otherwise) {
   const Node value = model.value(path);
   return value.is(NodeKind::number) || value.is(NodeKind::integer) ? value.as_double() : otherwise;
 }
@@ -30,10 +30,10 @@ int64_t expert_width(const HfModel& model) {
 
 /// Whether the weights of a token's experts have a constant sum, by RouterRule::normalizes().
 bool normalizes(const HfModel& model) {
-  const std::string normalize = text_of(model, kNormalize);
+  const std::string normalize = value_text(model, kNormalize);
   if (normalize != "auto") return normalize == "always";
-  return text_of(model, "moe.router.score") == "softmax"
-             ? text_of(model, "moe.router.pre_softmax") != "true"
+  return value_text(model, "moe.router.score") == "softmax"
+             ? value_text(model, "moe.router.pre_softmax") != "true"
              : model.number("moe.top_k") > 1;
 }
 
@@ -68,7 +68,7 @@ void add_additions(const HfModel& model, std::vector<UpcycleFault>& out) {
 }
 
 /// Experts of a part of the MLP's width.
-void add_parts(const HfModel& model, int64_t dense, std::vector<UpcycleFault>& out) {
+void add_width_faults(const HfModel& model, int64_t dense, std::vector<UpcycleFault>& out) {
   const int64_t own = expert_width(model);
   const char* setting =
       model.number("moe.ffn_hidden_size") > 0 ? "moe.ffn_hidden_size" : "ffn_hidden_size";
@@ -125,7 +125,7 @@ int64_t mlp_block(std::string_view name, std::string_view& rest) {
 std::vector<UpcycleFault> upcycle_faults(const HfModel& model, int64_t dense_width) {
   std::vector<UpcycleFault> out;
   add_additions(model, out);
-  add_parts(model, dense_width, out);
+  add_width_faults(model, dense_width, out);
   if (!normalizes(model))
     out.push_back({kNormalize,
                    "gives the routing weights of a token no constant sum, so the model would not "
@@ -138,7 +138,7 @@ Upcycling upcycling_of(const HfModel& model, int64_t dense_width) {
   const int64_t parts = dense_width / expert_width(model);
   return {.experts = model.number("moe.experts"),
           .parts = parts,
-          .scale = static_cast<double>(parts) / real(model, "moe.router.scaling", 1)};
+          .scale = static_cast<double>(parts) / real_number(model, "moe.router.scaling", 1)};
 }
 
 std::string not_upcyclable(const Schema& dense, const Schema& experts) {

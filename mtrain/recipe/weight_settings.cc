@@ -14,6 +14,11 @@
 #include "mtrain/record/saved_step.h"
 
 namespace mtrain {
+
+bool is_set(const Node& setting) {
+  return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
+}
+
 namespace {
 
 bool same_number(const Node& a, const Node& b) {
@@ -146,10 +151,6 @@ void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const 
   report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
                  cat(file.name(), " does not have ", printable(join(config.absent, ", "), 200),
                      ", so ignoring it has no effect"));
-}
-
-bool is_set(const Node& setting) {
-  return setting.loc() && setting.loc().source->kind() != SourceKind::built_in;
 }
 
 bool same_setting(const Node& a, const Node& b) {

@@ -7,6 +7,9 @@
 
 namespace mtrain {
 
+/// Whether a file or an override gives the setting its value; otherwise it is a default.
+bool is_set(const Node& setting);
+
 /// Gives the settings that the recipe does not set the values of the model in model.init_from:
 /// calls `load`, which reads the configuration again with these values as overrides. A different
 /// value in the recipe is an error, except for settings that only training uses. A feature that the

@@ -16,7 +16,7 @@
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kFacts = "invocation.json";
 constexpr const char* kTexts[] = {"recipe.yaml",     "overrides.txt",    "resolved.yaml",
@@ -45,11 +45,11 @@ std::vector<int> numbers(const fs::path& config) {
 }
 
 std::string facts(const Invocation& invocation) {
-  Json json = {{"mtrain", invocation.version},
-               {"started", invocation.started},
-               {"first_step", invocation.first_step},
-               {"last_step", nullptr},
-               {"steps", invocation.steps}};
+  OrderedJson json = {{"mtrain", invocation.version},
+                      {"started", invocation.started},
+                      {"first_step", invocation.first_step},
+                      {"last_step", nullptr},
+                      {"steps", invocation.steps}};
   if (invocation.last_step) json["last_step"] = *invocation.last_step;
   if (invocation.rewound_to) json["rewound_to"] = *invocation.rewound_to;
   return json.dump(2) + "\n";
@@ -102,7 +102,7 @@ Invocation read_facts(const fs::path& folder, int number) {
   std::error_code ignored;
   if (number == 0 && !fs::exists(folder / kFacts, ignored)) return out;
   try {
-    const Json json = Json::parse(read_file(folder / kFacts, kMaxFacts));
+    const OrderedJson json = OrderedJson::parse(read_file(folder / kFacts, kMaxFacts));
     out.version = json.at("mtrain").get<std::string>();
     out.started = json.at("started").get<std::string>();
     out.first_step = json.at("first_step").get<int64_t>();

@@ -12,30 +12,30 @@
 namespace mtrain {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxText = 16 << 20;  // bytes of one saved text
 
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string dump(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
 std::string to_json(const SavedConfig& config) {
-  Json files = Json::object();
+  OrderedJson files = OrderedJson::object();
   for (const auto& [name, text] : config.files) files[name] = text;
-  return Json{{"raw", config.raw},
-              {"files", files},
-              {"overrides", config.overrides},
-              {"provenance", Json::parse(config.provenance)},
-              {"environment", Json::parse(config.environment)}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson{{"raw", config.raw},
+                     {"files", files},
+                     {"overrides", config.overrides},
+                     {"provenance", OrderedJson::parse(config.provenance)},
+                     {"environment", OrderedJson::parse(config.environment)}}
+      .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 SavedConfig saved_config_from_json(const std::string& text, const std::string& where) {
   try {
-    Json json = Json::parse(text);
+    OrderedJson json = OrderedJson::parse(text);
     SavedConfig out;
     out.raw = json.at("raw").get<std::string>();
     for (const auto& [name, file] : json.at("files").items())
@@ -114,7 +114,7 @@ SavedConfig read_saved_config(const fs::path& path) {
 }
 
 SavedIdentity identity_of(const SavedConfig& config) {
-  Json json = Json::parse(config.environment, nullptr, false);
+  OrderedJson json = OrderedJson::parse(config.environment, nullptr, false);
   auto text = [&](const char* key) {
     auto found = json.is_object() ? json.find(key) : json.end();
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
@@ -127,7 +127,7 @@ SavedIdentity identity_of(const SavedConfig& config) {
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {
   std::map<std::string, std::string> out;
-  Json json = Json::parse(config.provenance, nullptr, false);
+  OrderedJson json = OrderedJson::parse(config.provenance, nullptr, false);
   if (!json.is_object()) return out;
   for (const auto& [path, leaf] : json.items())
     if (leaf.is_object() && leaf.contains("where") && leaf["where"].is_string())
@@ -137,20 +137,20 @@ std::map<std::string, std::string> origins_of(const SavedConfig& config) {
 
 namespace {
 
-std::vector<std::string> changed_programs(const Json& before, const Json& now) {
+std::vector<std::string> changed_programs(const OrderedJson& before, const OrderedJson& now) {
   std::vector<std::string> out;
-  auto plugins = [](const Json& environment) {
+  auto plugins = [](const OrderedJson& environment) {
     std::map<std::string, std::string> hashes;
-    for (const auto& plugin : environment.value("plugins", Json::array()))
+    for (const auto& plugin : environment.value("plugins", OrderedJson::array()))
       if (plugin.is_object())
         hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] =
             plugin.value("sha256", "");
     return hashes;
   };
-  const Json programs = now.value("binaries", Json::object()),
-             old_programs = before.value("binaries", Json::object());
+  const OrderedJson programs = now.value("binaries", OrderedJson::object()),
+                    old_programs = before.value("binaries", OrderedJson::object());
   for (const auto& [name, hash] : programs.items())
-    if (old_programs.value(name, Json("")) != hash)
+    if (old_programs.value(name, OrderedJson("")) != hash)
       out.push_back(cat("a different build of ", name));
   auto old_plugins = plugins(before), new_plugins = plugins(now);
   for (const auto& [name, hash] : new_plugins)
@@ -159,19 +159,19 @@ std::vector<std::string> changed_programs(const Json& before, const Json& now) {
   return out;
 }
 
-Json environment_json(const SavedConfig& config) {
-  return Json::parse(config.environment, nullptr, false);
+OrderedJson environment_json(const SavedConfig& config) {
+  return OrderedJson::parse(config.environment, nullptr, false);
 }
 
 }  // namespace
 
 std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now) {
-  Json a = environment_json(before), b = environment_json(now);
+  OrderedJson a = environment_json(before), b = environment_json(now);
   return a.is_object() && b.is_object() ? changed_programs(a, b) : std::vector<std::string>();
 }
 
 std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now) {
-  Json a = environment_json(before), b = environment_json(now);
+  OrderedJson a = environment_json(before), b = environment_json(now);
   if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is unknown"};
   std::vector<std::string> out = changed_programs(a, b);
   if (a.value("arithmetic", "") != b.value("arithmetic", ""))

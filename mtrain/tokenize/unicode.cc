@@ -53,7 +53,7 @@ uint16_t bits_of(UCharCategory category) {
   }
 }
 
-UBool fill(const void* context, UChar32 begin, UChar32 end, UCharCategory category) {
+UBool set_bits(const void* context, UChar32 begin, UChar32 end, UCharCategory category) {
   auto& all = *static_cast<std::vector<uint16_t>*>(const_cast<void*>(context));
   std::fill(all.begin() + begin, all.begin() + end, bits_of(category));
   return 1;
@@ -77,7 +77,7 @@ bool syllable(UGraphemeClusterBreak a, UGraphemeClusterBreak b) {
 CharTable::CharTable() {
   constexpr size_t kPages = (kInvalidChar >> 8) + 1;
   std::vector<uint16_t> all(kPages << 8, 0);
-  u_enumCharTypes(fill, &all);
+  u_enumCharTypes(set_bits, &all);
   for (char32_t c :
        {0x9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
     all[c] |= kWhiteSpace;

@@ -223,7 +223,7 @@ class Scanner {
 };
 
 template <class Next>
-size_t fill(size_t& at, size_t size, uint32_t* ends, size_t capacity, Next next) {
+size_t fill_ends(size_t& at, size_t size, uint32_t* ends, size_t capacity, Next next) {
   size_t count = 0;
   for (; count < capacity && at < size; ++count) {
     at = next(at);
@@ -262,13 +262,15 @@ size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint3
   const Scanner scanner(text);
   switch (pattern) {
     case KnownPattern::gpt2:
-      return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.gpt2(i); });
+      return fill_ends(at, text.size(), ends, capacity, [&](size_t i) { return scanner.gpt2(i); });
     case KnownPattern::llama3:
-      return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.llama3<3>(i); });
+      return fill_ends(at, text.size(), ends, capacity,
+                       [&](size_t i) { return scanner.llama3<3>(i); });
     case KnownPattern::qwen2:
-      return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.llama3<1>(i); });
+      return fill_ends(at, text.size(), ends, capacity,
+                       [&](size_t i) { return scanner.llama3<1>(i); });
     case KnownPattern::o200k:
-      return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.o200k(i); });
+      return fill_ends(at, text.size(), ends, capacity, [&](size_t i) { return scanner.o200k(i); });
     case KnownPattern::none:
       break;
   }

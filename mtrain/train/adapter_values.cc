@@ -59,8 +59,9 @@ class BaseNorms {
 };
 
 /// `norms`: of the rows of the weight; empty: without magnitude.
-PeftModule module_of(const AdaptedTensor& tensor, const std::map<std::string, LayerValues>& values,
-                     const PeftSection& peft, std::vector<float> norms) {
+PeftModule peft_module(const AdaptedTensor& tensor,
+                       const std::map<std::string, LayerValues>& values, const PeftSection& peft,
+                       std::vector<float> norms) {
   const int64_t r = peft.rank;
   const auto blocks = static_cast<int64_t>(tensor.blocks.size());
   PeftModule out{.weight = tensor.name,
@@ -278,11 +279,11 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
   };
   for (const AdaptedTensor& tensor : layout.tensors)
     out.modules.push_back(ia3 ? vector_module(tensor, vectors)
-                              : module_of(tensor, values, peft, norms_of(tensor)));
+                              : peft_module(tensor, values, peft, norms_of(tensor)));
   if (!peft.starts_principal()) return out;
   const std::map<std::string, LayerValues> starts = principal_starts(recipe, plugins, layout);
   for (size_t i = 0; i < out.modules.size(); ++i)
-    take_away(out.modules[i], module_of(layout.tensors[i], starts, peft, {}), peft.rslora);
+    take_away(out.modules[i], peft_module(layout.tensors[i], starts, peft, {}), peft.rslora);
   out.rank *= 2;
   out.alpha *= peft.rslora ? std::sqrt(2.0) : 2.0;
   return out;

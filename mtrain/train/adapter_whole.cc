@@ -13,7 +13,9 @@ namespace mtrain {
 namespace {
 
 /// "lm_head." of "lm_head.weight"
-std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.') + 1); }
+std::string module_prefix(const std::string& tensor) {
+  return tensor.substr(0, tensor.rfind('.') + 1);
+}
 
 bool same_tensor(const std::string& a, const std::string& b) {
   return a == b || without_root(a) == b || a == without_root(b);
@@ -120,11 +122,13 @@ std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& l
   const size_t trained = out.size();
   for (const std::string& name : layout.names) {
     const bool adapted = std::ranges::any_of(layout.tensors, [&](const AdaptedTensor& t) {
-      return module_of(t.name) == module_of(name);
+      return module_prefix(t.name) == module_prefix(name);
     });
     if (adapted) continue;
     auto is_this = [&](const PeftWhole& w) { return w.tensor == name; };
-    auto shares_module = [&](const PeftWhole& w) { return module_of(w.tensor) == module_of(name); };
+    auto shares_module = [&](const PeftWhole& w) {
+      return module_prefix(w.tensor) == module_prefix(name);
+    };
     const auto end = out.begin() + static_cast<std::ptrdiff_t>(trained);
     if (std::any_of(out.begin(), end, shares_module) && std::none_of(out.begin(), end, is_this))
       out.push_back(base.read(name));
@@ -160,7 +164,7 @@ std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterL
   for (const PeftWhole& whole : adapter.whole) {
     const bool used = std::ranges::any_of(layout.trained, [&](const TrainedTensor& t) {
       return same_tensor(t.name, whole.tensor) ||
-             module_of(t.name) == module_of(whole.tensor);  // a module is saved as a whole
+             module_prefix(t.name) == module_prefix(whole.tensor);  // a module is saved as a whole
     });
     // Every adapter of a classifier has its head, trained or not.
     const bool same = !used && same_tensor(whole.tensor, kScoreWeight) &&

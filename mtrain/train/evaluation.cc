@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
@@ -13,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-LoaderConfig loader_config(const Session& session, const RankMesh* mesh) {
+LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh) {
   const Settings& s = session.recipe.settings;
   const int64_t ranks = mesh ? mesh->data().size() : 1;
   return {.seq_length = s.model.seq_length,
@@ -110,7 +111,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     }
     return true;
   };
-  if (batches > 0 && !evaluate(loader_config(session, mesh), 0, batches)) return std::nullopt;
+  if (batches > 0 && !evaluate(evaluation_loader(session, mesh), 0, batches)) return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
   if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
                              .num_micro_batches = rest,
@@ -126,13 +127,12 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   if (answers)
     figures = answers->take_figures(mesh ? &mesh->replicas() : nullptr,
                                     mesh ? &mesh->dense()["pp"].comm() : nullptr);
-  return EvalMetrics{
-      .split = name(split),
-      .loss = count > 0 ? sum / static_cast<double>(count) : 0,
-      .tokens = tokens,
-      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-      .samples = batches * batch + rest,
-      .figures = std::move(figures)};
+  return EvalMetrics{.split = name(split),
+                     .loss = count > 0 ? sum / static_cast<double>(count) : 0,
+                     .tokens = tokens,
+                     .seconds = seconds_since(start),
+                     .samples = batches * batch + rest,
+                     .figures = std::move(figures)};
 }
 
 }  // namespace mtrain

@@ -17,11 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kSite = "hf";
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorClass::config, what,
-              "export a Hugging Face folder instead: give a name that does not end in .gguf");
+[[noreturn]] void refuse_export(const std::string& what) {
+  throw Error(ErrorClass::config, what, kExportFolderInstead);
 }
 
 /// The architecture of llama.cpp.
@@ -32,7 +29,7 @@ std::string architecture_of(const Json& config) {
   const std::string type = config.value("model_type", "");
   const auto found = names.find(type);
   if (found == names.end())
-    refuse(
+    refuse_export(
         cat("a GGUF file is written for llama, mistral, mixtral, qwen2, qwen3 and gemma, and "
             "this model is of the family ",
             type));
@@ -40,25 +37,25 @@ std::string architecture_of(const Json& config) {
 }
 
 /// A number of config.json; absent: null there or not there.
-std::optional<double> number(const Json& object, const char* key) {
+std::optional<double> number_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? std::optional(found->get<double>())
                                                      : std::nullopt;
 }
 int64_t whole(const Json& config, const char* key) {
-  const auto value = number(config, key);
-  if (!value) refuse(cat("config.json has no ", key));
+  const auto value = number_of(config, key);
+  if (!value) refuse_export(cat("config.json has no ", key));
   return static_cast<int64_t>(*value);
 }
 int64_t head_dim_of(const Json& config) {
   return static_cast<int64_t>(
-      number(config, "head_dim")
+      number_of(config, "head_dim")
           .value_or(static_cast<double>(whole(config, "hidden_size") /
                                         whole(config, "num_attention_heads"))));
 }
 int64_t kv_heads_of(const Json& config) {
   return static_cast<int64_t>(
-      number(config, "num_key_value_heads")
+      number_of(config, "num_key_value_heads")
           .value_or(static_cast<double>(whole(config, "num_attention_heads"))));
 }
 
@@ -88,13 +85,13 @@ class Metadata {
     size("attention.head_count", whole(config_, "num_attention_heads"));
     size("attention.head_count_kv", kv_heads_of(config_));
     add_rope();
-    if (const auto epsilon = number(config_, "rms_norm_eps"))
+    if (const auto epsilon = number_of(config_, "rms_norm_eps"))
       real("attention.layer_norm_rms_epsilon", *epsilon);
-    if (number(config_, "num_local_experts")) {
+    if (number_of(config_, "num_local_experts")) {
       size("expert_count", whole(config_, "num_local_experts"));
       size("expert_used_count", whole(config_, "num_experts_per_tok"));
     }
-    if (number(config_, "head_dim")) {
+    if (number_of(config_, "head_dim")) {
       size("attention.key_length", head_dim_of(config_));
       size("attention.value_length", head_dim_of(config_));
     }
@@ -134,21 +131,21 @@ class Metadata {
     const std::string type = rope_type_of(rope);
     if (type == "linear" || type == "yarn") {
       header_.text(cat(architecture_, ".rope.scaling.type"), type);
-      real("rope.scaling.factor", number(rope, "factor").value_or(1));
+      real("rope.scaling.factor", number_of(rope, "factor").value_or(1));
     }
     if (type == "yarn") {
       size("rope.scaling.original_context_length", whole(rope, "original_max_position_embeddings"));
       // llama.cpp multiplies this by 1 + 0.1 ln(factor), which attention_factor replaces.
-      const double usual = 1 + 0.1 * std::log(std::max(1.0, number(rope, "factor").value_or(1)));
-      if (const auto factor = number(rope, "attention_factor"))
+      const double usual = 1 + 0.1 * std::log(std::max(1.0, number_of(rope, "factor").value_or(1)));
+      if (const auto factor = number_of(rope, "attention_factor"))
         real("rope.scaling.attn_factor", *factor / usual);
       for (const auto& [theirs, ours] : {std::pair{"beta_fast", "rope.scaling.yarn_beta_fast"},
                                          {"beta_slow", "rope.scaling.yarn_beta_slow"}})
-        if (const auto beta = number(rope, theirs)) real(ours, *beta);
+        if (const auto beta = number_of(rope, theirs)) real(ours, *beta);
     }
-    const auto theta = number(config_, "rope_theta");
-    if (theta || number(rope, "rope_theta"))
-      real("rope.freq_base", theta ? *theta : *number(rope, "rope_theta"));
+    const auto theta = number_of(config_, "rope_theta");
+    if (theta || number_of(rope, "rope_theta"))
+      real("rope.freq_base", theta ? *theta : *number_of(rope, "rope_theta"));
   }
 
   const Json& config_;
@@ -189,9 +186,9 @@ const std::map<std::string, std::string>& block_names() {
   return names;
 }
 
-class Plan {
+class GgufPlan {
  public:
-  Plan(const Json& config, GgmlType type, const std::vector<TensorSpec>& specs)
+  GgufPlan(const Json& config, GgmlType type, const std::vector<TensorSpec>& specs)
       : config_(config), type_(type), specs_(specs), architecture_(architecture_of(config)) {}
 
   std::vector<Planned> all() {
@@ -210,7 +207,7 @@ class Plan {
     const std::string prefix = "model.layers.";
     const size_t block_end = name.find('.', prefix.size()), ending = name.rfind('.');
     if (!name.starts_with(prefix) || block_end == std::string::npos || ending <= block_end)
-      refuse(cat("the format has no tensor for ", name));
+      refuse_export(cat("the format has no tensor for ", name));
     std::string part = name.substr(block_end + 1, ending - block_end - 1);
     int64_t expert = -1;
     const std::string experts = "block_sparse_moe.experts.";
@@ -220,7 +217,7 @@ class Plan {
       part = "block_sparse_moe" + part.substr(dot);
     }
     const auto known = block_names().find(part);
-    if (known == block_names().end()) refuse(cat("the format has no tensor for ", name));
+    if (known == block_names().end()) refuse_export(cat("the format has no tensor for ", name));
     const std::string ours = cat("blk.", name.substr(prefix.size(), block_end - prefix.size()), '.',
                                  known->second, name.substr(ending));
     if (expert >= 0) return add_expert(i, ours, expert);
@@ -267,11 +264,11 @@ class Plan {
   void add_rope_factors() {
     const Json rope = rope_of(config_);
     const double base =
-        number(config_, "rope_theta").value_or(number(rope, "rope_theta").value_or(10000));
-    const double factor = number(rope, "factor").value_or(8),
-                 low = number(rope, "low_freq_factor").value_or(1),
-                 high = number(rope, "high_freq_factor").value_or(4),
-                 context = number(rope, "original_max_position_embeddings").value_or(8192);
+        number_of(config_, "rope_theta").value_or(number_of(rope, "rope_theta").value_or(10000));
+    const double factor = number_of(rope, "factor").value_or(8),
+                 low = number_of(rope, "low_freq_factor").value_or(1),
+                 high = number_of(rope, "high_freq_factor").value_or(4),
+                 context = number_of(rope, "original_max_position_embeddings").value_or(8192);
     const int64_t width = head_dim_of(config_);
     Planned tensor{
         .name = "rope_freqs.weight", .shape = Shape{width / 2}, .sources = {}, .given = {}};
@@ -361,8 +358,9 @@ void require_gguf(const Json& config) {
   const std::string architecture = architecture_of(config), rope = rope_type_of(rope_of(config));
   if (rope != "default" && rope != "linear" && rope != "yarn" &&
       !(rope == "llama3" && architecture == "llama"))
-    refuse(cat("a GGUF file of ", architecture, " has no rotary positions of the type ", rope));
-  const auto window = number(config, "sliding_window");
+    refuse_export(
+        cat("a GGUF file of ", architecture, " has no rotary positions of the type ", rope));
+  const auto window = number_of(config, "sliding_window");
   const bool used = !config.contains("use_sliding_window") || config["use_sliding_window"] == true;
   if (window && used && *window < static_cast<double>(whole(config, "max_position_embeddings")))
     log_warn("llama.cpp attends to all earlier tokens of a ", architecture,
@@ -373,11 +371,11 @@ void require_gguf(const Json& config) {
 
 HfExported write_gguf(const fs::path& to, const GgufModel& model, HfTensorSource& source) {
   const Json config = Json::parse(model.config, nullptr, false);
-  if (!config.is_object()) refuse("config.json is not a JSON object");
+  if (!config.is_object()) refuse_export("config.json is not a JSON object");
   require_gguf(config);
   GgufHeader header;
   Metadata(config, model, header).add();
-  const std::vector<Planned> tensors = Plan(config, model.type, source.specs()).all();
+  const std::vector<Planned> tensors = GgufPlan(config, model.type, source.specs()).all();
   HfExported done{.files = 1, .tensors = tensors.size()};
   for (const Planned& tensor : tensors) {
     header.tensor(tensor.name, tensor.shape, tensor.type);
@@ -385,7 +383,7 @@ HfExported write_gguf(const fs::path& to, const GgufModel& model, HfTensorSource
   }
   const fs::path place = fs::absolute(to).lexically_normal(), temporary = unfinished_place(place);
   try {
-    FileWriter file(temporary, kSite);
+    FileWriter file(temporary, kExportSite);
     file.write(header.bytes());
     for (const Planned& tensor : tensors) {
       TensorWriter writer(tensor, file);
@@ -397,7 +395,7 @@ HfExported write_gguf(const fs::path& to, const GgufModel& model, HfTensorSource
     file.sync();
     file.close();
     require_absent(place);
-    durable_rename(temporary, place, kSite);
+    durable_rename(temporary, place, kExportSite);
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);

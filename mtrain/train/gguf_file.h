@@ -13,6 +13,10 @@
 
 namespace mtrain {
 
+/// The hint where a model or tokenizer has no form in the format.
+inline constexpr const char* kExportFolderInstead =
+    "export a Hugging Face folder instead: give a name that does not end in .gguf";
+
 /// Types of tensors, with their numbers in the format.
 enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
 

@@ -19,9 +19,8 @@ constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUn
 constexpr float kNoScore = -1000.0f;
 constexpr const char* kMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
-  throw Error(ErrorClass::config, cat(printable(file.string()), ": ", what),
-              "export a Hugging Face folder instead: give a name that does not end in .gguf");
+[[noreturn]] void refuse_tokenizer(const fs::path& file, const std::string& what) {
+  throw Error(ErrorClass::config, cat(printable(file.string()), ": ", what), kExportFolderInstead);
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
@@ -63,12 +62,14 @@ class Tokenizer2Gguf {
 
   void add() {
     std::error_code error;
-    if (!fs::is_regular_file(file_, error)) refuse(file_, "no such file, and a GGUF file needs it");
+    if (!fs::is_regular_file(file_, error))
+      refuse_tokenizer(file_, "no such file, and a GGUF file needs it");
     json_ = Json::parse(read_file(file_), nullptr, false);
     const Json& model = json_.is_object() && json_.contains("model") ? json_["model"] : Json();
     if (!model.is_object() || model.value("type", "BPE") != "BPE" || !model.contains("vocab") ||
         !model.contains("merges"))
-      refuse(file_, "a GGUF file has byte-level BPE or SentencePiece's BPE, and this is neither");
+      refuse_tokenizer(
+          file_, "a GGUF file has byte-level BPE or SentencePiece's BPE, and this is neither");
     const fs::path settings = folder_ / "tokenizer_config.json";
     if (fs::is_regular_file(settings, error))
       settings_ = Json::parse(read_file(settings), nullptr, false);
@@ -97,7 +98,8 @@ class Tokenizer2Gguf {
       const std::string text = merge.is_string() ? merge.get<std::string>() : "";
       const size_t space = text.find(' ');
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-        refuse(file_, cat("the merge ", printable(merge.dump(), 60), " is not two tokens"));
+        refuse_tokenizer(file_,
+                         cat("the merge ", printable(merge.dump(), 60), " is not two tokens"));
       merges_.emplace_back(text.substr(0, space), text.substr(space + 1));
     }
   }
@@ -114,12 +116,12 @@ class Tokenizer2Gguf {
         name = step.value("use_regex", true) ? regex.empty() ? "gpt-2" : ""
                                              : split_name(regex).value_or("");
       else
-        refuse(file_,
-               cat("llama.cpp has no equivalent of the pre-tokenizer ", printable(type, 40)));
+        refuse_tokenizer(
+            file_, cat("llama.cpp has no equivalent of the pre-tokenizer ", printable(type, 40)));
     }
     if (name.empty())
-      refuse(file_,
-             cat("llama.cpp has no name for this way to split text: ", printable(regex, 300)));
+      refuse_tokenizer(
+          file_, cat("llama.cpp has no name for this way to split text: ", printable(regex, 300)));
     return name;
   }
 
@@ -133,8 +135,9 @@ class Tokenizer2Gguf {
 
   size_t place(const Json& id, const std::string& token, int32_t kind) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= rows_)
-      refuse(file_, cat("token ", printable(token, 40), " has the id ", printable(id.dump(), 40),
-                        ", and the model has ", rows_, " rows"));
+      refuse_tokenizer(file_,
+                       cat("token ", printable(token, 40), " has the id ", printable(id.dump(), 40),
+                           ", and the model has ", rows_, " rows"));
     const size_t at = id.get<size_t>();
     tokens_[at] = token;
     kinds_[at] = kind;
@@ -154,8 +157,8 @@ class Tokenizer2Gguf {
     for (const auto& [left, right] : merges_) {
       const auto made = ids.find(left + right);
       if (made == ids.end())
-        refuse(file_, cat("the merge of ", printable(left, 40), " and ", printable(right, 40),
-                          " makes no token"));
+        refuse_tokenizer(file_, cat("the merge of ", printable(left, 40), " and ",
+                                    printable(right, 40), " makes no token"));
       if (scored[made->second]) continue;
       scored[made->second] = true;
       scores_[made->second] = score--;
@@ -290,7 +293,7 @@ void add_gguf_tokenizer(const fs::path& folder, const std::string& config, int64
   try {
     Tokenizer2Gguf(folder, config, rows, is_gemma, header).add();
   } catch (const Json::exception& fault) {
-    refuse(folder / "tokenizer.json", cat("not understood: ", fault.what()));
+    refuse_tokenizer(folder / "tokenizer.json", cat("not understood: ", fault.what()));
   }
 }
 

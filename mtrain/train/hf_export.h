@@ -24,6 +24,9 @@ namespace mtrain {
 
 class HfDir;
 
+/// The name of an export's writes for failpoints.
+inline constexpr const char* kExportSite = "hf";
+
 /// Takes the next bytes of a tensor.
 using HfSink = std::function<void(std::span<const std::byte>)>;
 

@@ -18,8 +18,6 @@
 namespace mtrain {
 namespace {
 
-constexpr const char* kSite = "hf";
-
 /// Names with their numbers in order: layers.2 before layers.10.
 bool natural_less(const std::string& a, const std::string& b) {
   auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -40,7 +38,7 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a.size() - i < b.size() - j;
 }
 
-uint64_t bytes_of(const TensorSpec& spec) {
+uint64_t tensor_bytes(const TensorSpec& spec) {
   return static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
 }
 
@@ -54,7 +52,7 @@ std::vector<std::vector<size_t>> shards_of(const std::vector<TensorSpec>& tensor
   std::vector<std::vector<size_t>> out;
   uint64_t used = 0;
   for (size_t i : order) {
-    const uint64_t bytes = bytes_of(tensors[i]);
+    const uint64_t bytes = tensor_bytes(tensors[i]);
     if (out.empty() || used + bytes > shard_bytes) out.emplace_back(), used = 0;
     out.back().push_back(i);
     used += bytes;
@@ -80,7 +78,7 @@ void write_shard(const fs::path& path, const std::vector<TensorSpec>& tensors,
     specs.push_back(tensors[i]);
     places[tensors[i].name] = i;
   }
-  SafetensorsWriter file(path, kSite, std::move(specs));
+  SafetensorsWriter file(path, kExportSite, std::move(specs));
   BackgroundWriter writer(file);
   const HfSink sink = [&writer](std::span<const std::byte> bytes) { writer.write(bytes); };
   for (const TensorSpec& spec : file.order()) reader.read(places.at(spec.name), sink);
@@ -153,7 +151,7 @@ HfFolderWriter::~HfFolderWriter() = default;
 
 void HfFolderWriter::text(const std::string& name, std::string_view content) {
   if (!team_.first()) return;
-  FileWriter file(temporary_ / name, kSite);
+  FileWriter file(temporary_ / name, kExportSite);
   file.write(content);
   file.sync();
   file.close();
@@ -182,7 +180,7 @@ FilePlan plan_files(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes
     sizes.push_back(0);
     for (size_t i : out.shards[s]) {
       out.map[tensors[i].name] = shard_name(s + 1, out.shards.size());
-      sizes.back() += bytes_of(tensors[i]);
+      sizes.back() += tensor_bytes(tensors[i]);
     }
     out.total += sizes.back();
   }
@@ -233,9 +231,9 @@ void HfFolderWriter::file(const std::string& name, const std::vector<TensorSpec>
 void HfFolderWriter::commit() {
   team_.together([&] {
     if (!team_.first()) return;
-    sync_directory(temporary_, kSite);
+    sync_directory(temporary_, kExportSite);
     require_absent(to_);
-    durable_rename(temporary_, to_, kSite);
+    durable_rename(temporary_, to_, kExportSite);
     unfinished_.path.clear();
   });
 }
@@ -251,9 +249,9 @@ std::vector<fs::path> set_aside_hf_exports(const fs::path& dir, const std::vecto
       aside = dir / cat("set-aside-", number);
     make_directories(aside);
     out.push_back(aside / folder.filename());
-    durable_rename(folder, out.back(), kSite);
+    durable_rename(folder, out.back(), kExportSite);
   }
-  if (!out.empty()) sync_directory(dir, kSite);
+  if (!out.empty()) sync_directory(dir, kExportSite);
   return out;
 }
 

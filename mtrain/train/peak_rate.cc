@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/recipe/cluster.h"
 #include "mtrain/tensor/execution_context.h"
@@ -55,8 +56,7 @@ double measured_peak_flops(Backend& backend, Device device, DType dtype) {
                                         .dtype = dtype,
                                         .c_dtype = dtype});
     ctx.stream().synchronize();
-    double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds = seconds_since(start);
     double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) *
                    static_cast<double>(size) * each;
     if (i > 0) best = std::max(best, flops / seconds);

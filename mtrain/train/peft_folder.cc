@@ -41,7 +41,7 @@ Json by_name(const std::vector<PeftModule>& modules, const Value& value) {
 }
 
 /// "lm_head" of "lm_head.weight"
-std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+std::string module_name(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
 bool is_adapted(const PeftAdapter& adapter, const std::string& module) {
   return std::ranges::any_of(adapter.modules,
@@ -51,7 +51,7 @@ bool is_adapted(const PeftAdapter& adapter, const std::string& module) {
 /// The name of a tensor that is saved whole: as a module of modules_to_save, or as the bias of a
 /// module with an adapter. Error(config) for others.
 std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
-  const std::string module = module_of(whole.tensor), last = last_part(whole.tensor);
+  const std::string module = module_name(whole.tensor), last = last_part(whole.tensor);
   const bool adapted = is_adapted(adapter, module);
   const bool fits = last == "bias" ? !(adapter.ia3 && adapted) : last == "weight" && !adapted;
   MT_USER_CHECK(fits, ErrorClass::config,
@@ -92,8 +92,8 @@ std::string config_text(const PeftAdapter& adapter) {
   std::set<std::string> saved;
   bool biases = false;
   for (const PeftWhole& w : adapter.whole) {
-    const bool adapted = is_adapted(adapter, module_of(w.tensor));
-    if (!adapted) saved.insert(module_of(w.tensor));
+    const bool adapted = is_adapted(adapter, module_name(w.tensor));
+    if (!adapted) saved.insert(module_name(w.tensor));
     biases = biases || adapted;
   }
   const bool transposed =
@@ -355,7 +355,7 @@ bool add_whole(const SafetensorsFile& file, const TensorInfo& tensor, const Json
   std::string name = tensor.name;
   if (name.starts_with(kRoot)) name = name.substr(std::string_view(kRoot).size());
   if (name.find('.') == std::string::npos) return false;
-  std::string module = module_of(name);
+  std::string module = module_name(name);
   const std::string last = last_part(name);
   bool known = last == "bias" && config.contains("bias") && config.at("bias") != "none";
   if (known && module.ends_with(kBase)) module.resize(module.size() - kBase.size());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/train/peak_rate.h"
@@ -16,15 +17,14 @@ namespace {
 
 /// The time of the fastest of several runs of f, in seconds, after one warm-up run.
 template <class F>
-double shortest(ExecutionContext& ctx, F&& f) {
+double shortest_time(ExecutionContext& ctx, F&& f) {
   constexpr int kRounds = 5;
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
     auto start = std::chrono::steady_clock::now();
     f();
     ctx.stream().synchronize();
-    double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds = seconds_since(start);
     if (i > 0) best = i == 1 ? seconds : std::min(best, seconds);
   }
   return best;
@@ -45,7 +45,7 @@ Roofline measure_roofline(ExecutionContext& ctx, DType dtype) {
   Roofline roofline{measured_peak_flops(ctx.backend(), ctx.device(), dtype), 0};
   Tensor x = ctx.zeros({count}, DType::f32), y = ctx.zeros({count}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
-  double seconds = shortest(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
+  double seconds = shortest_time(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
   roofline.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
   return roofline;
 }

@@ -28,14 +28,14 @@ int64_t count_of(const SafetensorsFile& file, const char* name) {
 }
 
 template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+std::span<const std::byte> bytes_of_values(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
 std::string digest_of(const std::vector<int64_t>& keys, const std::vector<double>& values) {
   Sha256 out;
-  out.update(bytes_of(keys));
-  out.update(bytes_of(values));
+  out.update(bytes_of_values(keys));
+  out.update(bytes_of_values(values));
   return out.hex();
 }
 
@@ -82,7 +82,7 @@ void ReferenceLogps::write(const fs::path& file, const std::string& data) const 
                             {kTrain, cat(train_samples)},
                             {kValid, cat(valid_samples)}});
   for (const TensorSpec& tensor : writer.order())
-    writer.write(tensor.name == kKeys ? bytes_of(keys) : bytes_of(values));
+    writer.write(tensor.name == kKeys ? bytes_of_values(keys) : bytes_of_values(values));
   writer.finish();
   durable_rename(temporary, file, "reference");
 }

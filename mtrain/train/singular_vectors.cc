@@ -39,7 +39,7 @@ double dot(const double* a, const double* b, int64_t count) {
 }
 
 /// to += factor * from
-void add(double* to, const double* from, double factor, int64_t count) {
+void add_multiple(double* to, const double* from, double factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
@@ -57,7 +57,8 @@ void add_all(double* to, const double* from, const float* factors, int64_t step,
     for (int64_t k = 0; k < length; ++k)
       to[k] = (((to[k] + f0 * a[k]) + f1 * b[k]) + f2 * c[k]) + f3 * d[k];
   }
-  for (; i < terms; ++i) add(to, from + i * length, static_cast<double>(factors[i * step]), length);
+  for (; i < terms; ++i)
+    add_multiple(to, from + i * length, static_cast<double>(factors[i * step]), length);
 }
 
 void rotate(double* p, double* q, double c, double s, int64_t count) {
@@ -97,7 +98,8 @@ void orthonormalise(Vectors& v) {
   for (int64_t i = 0; i < v.count; ++i) {
     const double before = std::sqrt(dot(v[i], v[i], v.length));
     for (int again = 0; again < 2; ++again)
-      for (int64_t j = 0; j < i; ++j) add(v[i], v[j], -dot(v[i], v[j], v.length), v.length);
+      for (int64_t j = 0; j < i; ++j)
+        add_multiple(v[i], v[j], -dot(v[i], v[j], v.length), v.length);
     const double norm = std::sqrt(dot(v[i], v[i], v.length));
     const double factor = norm > 1e-14 * before ? 1 / norm : 0;
     for (int64_t c = 0; c < v.length; ++c) v[i][c] *= factor;

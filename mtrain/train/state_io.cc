@@ -17,7 +17,6 @@
 #include "mtrain/train/principal_start.h"
 
 namespace mtrain {
-namespace {
 
 /// A tensor of the state: elements from `begin` on of this rank's part [local] of a whole [global].
 struct StateTensor {
@@ -28,6 +27,8 @@ struct StateTensor {
   std::vector<ParamBox> boxes;  // of its elements
   bool is_primary;              // this rank saves it
 };
+
+namespace {
 
 StateTensor part_of(const Parameter& p, std::string name, int64_t begin, const Tensor& tensor,
                     bool is_primary) {
@@ -80,12 +81,14 @@ bool has_optimizer_state(const CheckpointStore& store, OptimizerState& optimizer
   return optimizer.names().empty() && optimizer.matrix_entries().empty();
 }
 
+}  // namespace
+
 /// Host memory of the slices, and the position of each slice in its tensor.
-class Staging {
+class StateStaging {
  public:
-  Staging() = default;
+  StateStaging() = default;
   /// `in_place`: a whole tensor in host memory is saved from there, without a copy.
-  Staging(std::vector<StateTensor> tensors, bool primary_only, bool in_place = false)
+  StateStaging(std::vector<StateTensor> tensors, bool primary_only, bool in_place = false)
       : tensors_(std::move(tensors)), in_place_(in_place) {
     for (const StateTensor& t : tensors_)
       for (const ParamBox& box : t.boxes) {
@@ -94,8 +97,8 @@ class Staging {
         boxes_.push_back({&t, box});
       }
   }
-  Staging(Staging&&) = default;
-  Staging& operator=(Staging&&) = default;
+  StateStaging(StateStaging&&) = default;
+  StateStaging& operator=(StateStaging&&) = default;
 
   /// Adds the model's buffers to a save: copies of the whole buffers that this rank saves.
   void add_copies(const std::deque<StateBuffer>& buffers) {
@@ -226,15 +229,13 @@ class Staging {
   std::vector<std::unique_ptr<std::byte[]>> host_;  // by box
 };
 
-}  // namespace
-
 /// Shared by the save's thread and the rank's thread: the rank's thread calls plan(), the save's
 /// thread copy().
 struct StateSave::Host {
   // Keeps an exception for copy(), so that a failure here fails the save on every rank.
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
     try {
-      staging = Staging(state_tensors(parameters, optimizer), true, !optimizer);
+      staging = StateStaging(state_tensors(parameters, optimizer), true, !optimizer);
       staging.add_copies(parameters.buffers());
       if (ExecutionContext* ctx = staging.context()) ctx->stream().synchronize();
     } catch (...) {
@@ -256,7 +257,7 @@ struct StateSave::Host {
     }
   }
 
-  Staging staging;
+  StateStaging staging;
   std::exception_ptr failure;
   std::atomic<bool> cancelled{false};
   std::latch copied{1};
@@ -286,8 +287,8 @@ SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerSt
 std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                     ParamList& parameters, OptimizerState* optimizer) {
   const bool weights_only = optimizer && step == 0 && !has_optimizer_state(store, *optimizer);
-  Staging staging(weights_only ? masters_of(*optimizer) : state_tensors(parameters, optimizer),
-                  false);
+  StateStaging staging(weights_only ? masters_of(*optimizer) : state_tensors(parameters, optimizer),
+                       false);
   std::vector<std::string> missing;
   if (!parameters.buffers().empty())
     missing = staging.add_stored(parameters.buffers(), store.tensors(step));
@@ -313,7 +314,7 @@ std::vector<float> whole_values(CheckpointReader& reader, const Parameter& p) {
   std::vector<float> values(static_cast<size_t>(p.global.numel()));
   {
     const Tensor wide = ctx.empty(p.global, DType::f32);
-    Staging staging({part_of(whole, p.name, 0, wide, true)}, false);
+    StateStaging staging({part_of(whole, p.name, 0, wide, true)}, false);
     staging.allocate();
     reader.load(staging.slices());
     staging.to_device();
@@ -373,14 +374,14 @@ void load_weights(const CheckpointStore& store, int64_t step, ParamList& paramet
     }
     ExecutionContext& ctx = p.value.context();
     const Tensor master = p.master.defined() ? p.master : ctx.empty(p.local, DType::f32);
-    Staging staging({part_of(p, p.name, 0, master, true)}, false);
+    StateStaging staging({part_of(p, p.name, 0, master, true)}, false);
     staging.allocate();
     reader.load(staging.slices());
     staging.to_device();
     if (p.dtype != DType::f32) ctx.copy(p.value, master);
   }
   if (parameters.buffers().empty()) return;
-  Staging staging;
+  StateStaging staging;
   staging.add_stored(parameters.buffers(), reader.tensors());
   reader.load(staging.slices());
 }

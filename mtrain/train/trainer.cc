@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
@@ -26,10 +27,6 @@
 namespace mtrain {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 LossScaler make_scaler(const MixedPrecisionSection& s) {
   if (s.dtype != "fp16") return LossScaler({.start = 1});
   if (s.loss_scale > 0) return LossScaler({.start = s.loss_scale});
@@ -45,7 +42,7 @@ int64_t num_targets(std::span<const MicroBatch> batches) {
   return n;
 }
 
-LoaderConfig loader_config(const Session& session, int64_t samples, int rank, int ranks) {
+LoaderConfig training_loader(const Session& session, int64_t samples, int rank, int ranks) {
   const Settings& s = session.recipe.settings;
   return {.seq_length = s.model.seq_length,
           .micro_batch_size = s.train.micro_batch_size,
@@ -193,7 +190,7 @@ void Trainer::follow_batch_schedule() {
                   state_.step >= recipe_.settings.train.steps))
     return;
   const LoaderConfig config =
-      loader_config(session_, batch_now(), mesh_.data().index(), mesh_.data().size());
+      training_loader(session_, batch_now(), mesh_.data().index(), mesh_.data().size());
   loader_.reset();  // end its worker thread first: only one thread may read the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();

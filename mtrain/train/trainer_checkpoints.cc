@@ -4,6 +4,7 @@
 #include <new>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/errno_hint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
@@ -16,10 +17,6 @@ namespace mtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
   Communicator* savers = mesh.savers();

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/error.h"
 #include "mtrain/launch/job.h"
 #include "mtrain/train/trainer.h"
@@ -181,8 +182,7 @@ LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins,
   else
     run_job(own, plugins,
             [&](Communicator& ranks) { train_rank(own, plugins, options, ranks, shared); });
-  shared.figures.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  shared.figures.seconds = seconds_since(start);
   return std::move(shared.figures);
 }
 

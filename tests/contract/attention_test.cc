@@ -11,7 +11,7 @@ namespace {
 
 using reference::Heads;
 
-HeadLayout layout_of(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
+HeadLayout head_layout(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
 
 SequenceBounds bounds_of(const std::vector<int64_t>& lengths) {
   std::vector<int32_t> bounds = {0};
@@ -67,7 +67,7 @@ Case rope_case(const RopeRow& row, bool interleaved, double factor = 1) {
   std::vector<int32_t> positions = positions_of(row.tokens, 150);
   c.inputs = {{"qkv", c.out, random_values(c.out.numel(), "qkv")}};
   c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
-    return rope(std::move(t[0]), layout_of(row.heads), angles.table(ctx, interleaved),
+    return rope(std::move(t[0]), head_layout(row.heads), angles.table(ctx, interleaved),
                 make_ids(ctx, positions));
   };
   c.forward = [=](const std::vector<Values>& v) {
@@ -101,8 +101,8 @@ TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy ot
            held = make(ctx, before, {3, heads.width()}, dtype);
     void* place = alone.raw();
     Tensor a =
-        rope(std::move(alone), layout_of(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
-    Tensor b = rope(Tensor(held), layout_of(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
+        rope(std::move(alone), head_layout(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
+    Tensor b = rope(Tensor(held), head_layout(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
     CHECK(a.raw() == place);
     CHECK(b.raw() != held.raw());
     CHECK(values_of(held) == before);
@@ -121,7 +121,7 @@ TEST_CASE("rope: its gradient turns back without touching a gradient that others
   auto probe = std::make_shared<Catcher>();
   Tensor x = make(ctx, dy, {3, heads.width()}, DType::f32);
   x.set_node(probe);
-  backward(rope(std::move(x), layout_of(heads), angles.table(ctx), make_ids(ctx, {1, 2, 3})),
+  backward(rope(std::move(x), head_layout(heads), angles.table(ctx), make_ids(ctx, {1, 2, 3})),
            given);
   CHECK(values_of(given) == round_to(dy, DType::f32));
   CHECK(values_of(probe->grad) != values_of(given));
@@ -152,7 +152,7 @@ Case attention_case(const AttentionRow& row, bool causal, double spread) {
   const Shape shape = {tokens, row.heads.width()};
   c.inputs = {{"qkv", shape, random_values(shape.numel(), "qkv", spread)}};
   c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
-    return attention(t[0], layout_of(row.heads), bounds, {float_scale, causal});
+    return attention(t[0], head_layout(row.heads), bounds, {float_scale, causal});
   };
   c.forward = [=](const std::vector<Values>& v) {
     return reference::attention(v[0], row.heads, *bounds, {scale, causal});
@@ -199,7 +199,7 @@ Case varied_case(const AttentionRow& row, const AttentionScores& scores, bool si
     c.inputs.push_back(
         {"sinks", {row.heads.heads}, random_values(row.heads.heads, "sinks"), true, 16});
   c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
-    return attention(t[0], layout_of(row.heads), bounds, scores, sinks ? t[1] : Tensor());
+    return attention(t[0], head_layout(row.heads), bounds, scores, sinks ? t[1] : Tensor());
   };
   auto in_double = [=](const std::vector<Values>& v) {
     return reference::Scores{.scale = static_cast<double>(scores.scale),
@@ -253,20 +253,20 @@ TEST_CASE("attention: a rank with the last heads drops what one rank drops") {
                 qkv.begin() + (t + 1) * both.width());
   AttentionScores scores{.scale = 0.3f, .dropout = 0.5f, .dropout_key = 3};
   Values whole = values_of(
-      attention(make(ctx, qkv, {50, both.width()}, DType::f32), layout_of(both), bounds, scores));
+      attention(make(ctx, qkv, {50, both.width()}, DType::f32), head_layout(both), bounds, scores));
   scores.first_head = 1;
   Values part = values_of(
-      attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one), bounds, scores));
+      attention(make(ctx, half, {50, one.width()}, DType::f32), head_layout(one), bounds, scores));
   for (int64_t t = 0; t < 50; ++t)
     for (int64_t e = 0; e < 8; ++e)
       CHECK(part[static_cast<size_t>(t * 8 + e)] == whole[static_cast<size_t>(t * 16 + 8 + e)]);
   ctx.training = false;
   scores.dropout = 0.9f;
   Values kept = values_of(
-      attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one), bounds, scores));
+      attention(make(ctx, half, {50, one.width()}, DType::f32), head_layout(one), bounds, scores));
   scores.dropout = 0;
-  CHECK(kept == values_of(attention(make(ctx, half, {50, one.width()}, DType::f32), layout_of(one),
-                                    bounds, scores)));
+  CHECK(kept == values_of(attention(make(ctx, half, {50, one.width()}, DType::f32),
+                                    head_layout(one), bounds, scores)));
 }
 
 TEST_CASE("attention: tokens see neither other sequences nor, when causal, what comes after them") {
@@ -279,7 +279,7 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
     for (bool causal : {true, false}) {
       auto at = [&](const Values& values) {
         return values_of(
-            attention(make(ctx, values, shape, dtype), layout_of(heads), bounds, {0.3f, causal}));
+            attention(make(ctx, values, shape, dtype), head_layout(heads), bounds, {0.3f, causal}));
       };
       constexpr int64_t kChanged = 8;  // the fourth token of the second sequence
       Values before = random_values(shape.numel(), "qkv"), after = before;
@@ -306,7 +306,7 @@ TEST_CASE("attention: large scores neither overflow nor become NaN") {
     Tensor x = make(ctx, qkv, {3, heads.width()}, dtype);
     auto probe = std::make_shared<Catcher>();
     x.set_node(probe);
-    Tensor y = attention(x, layout_of(heads), bounds, {});
+    Tensor y = attention(x, head_layout(heads), bounds, {});
     for (double v : values_of(y))
       CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
     backward(y, make(ctx, Values(12, 1.0), {3, 4}, dtype));
@@ -321,7 +321,7 @@ TEST_CASE("attention: bounds that do not cover the tokens are refused") {
   Tensor x = ctx.zeros({4, heads.width()}, DType::f32);
   auto refused = [&](std::vector<int32_t> bounds) {
     auto shared = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
-    CHECK_THROWS_AS(attention(x, layout_of(heads), shared, {}), Error);
+    CHECK_THROWS_AS(attention(x, head_layout(heads), shared, {}), Error);
   };
   refused({});
   refused({0});
@@ -329,7 +329,7 @@ TEST_CASE("attention: bounds that do not cover the tokens are refused") {
   refused({0, 5});
   refused({1, 4});
   refused({0, 3, 2, 4});
-  CHECK_THROWS_AS(attention(x, layout_of(heads), nullptr, {}), Error);
+  CHECK_THROWS_AS(attention(x, head_layout(heads), nullptr, {}), Error);
 }
 
 }  // namespace

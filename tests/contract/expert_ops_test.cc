@@ -18,8 +18,8 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 /// Tokens with up to `fan` copies each, in rows of shuffled order; every fifth copy is missing.
-struct Way {
-  Way(int64_t tokens, int64_t fan)
+struct Dispatch {
+  Dispatch(int64_t tokens, int64_t fan)
       : tokens(tokens), fan(fan), to(static_cast<size_t>(tokens * fan), -1) {
     for (int64_t i = 0; i < tokens * fan; ++i) {
       int64_t slot = (i * 7 + 3) % (tokens * fan);
@@ -41,7 +41,7 @@ TEST_CASE("gather_rows: copies of rows, and their gradients add up") {
   Figures figures("gather_rows");
   for (int64_t tokens : {1, 3, 17, 65})
     for (auto [fan, cols] : {std::array<int64_t, 2>{1, 1}, {2, 17}, {3, 700}}) {
-      Way way(tokens, fan);
+      Dispatch way(tokens, fan);
       Case c{.name = cat("gather_rows ", tokens, " x ", cols, " to ", fan),
              .out = {way.rows(), cols}};
       c.inputs = {{"x", {tokens, cols}, random_values(tokens * cols, "x")}};
@@ -59,7 +59,7 @@ TEST_CASE("gather_rows: copies of rows, and their gradients add up") {
 }
 
 struct Combine {
-  Way way;
+  Dispatch way;
   int64_t cols, copies;
   template <class F>  // f(token, weight's place, row)
   void each(F&& f) const {
@@ -109,7 +109,7 @@ TEST_CASE(
     for (auto [k, copies, cols] :
          {std::array<int64_t, 3>{1, 1, 3}, {2, 1, 65}, {2, 2, 17}, {3, 2, 600}})
       for (bool addend : {false, true}) {
-        Combine how{Way(tokens, k * copies), cols, copies};
+        Combine how{Dispatch(tokens, k * copies), cols, copies};
         Case c{.name = cat("combine_rows ", tokens, " x ", cols, ", ", k, " of ", copies),
                .out = {tokens, cols}};
         c.inputs = {{"x", {how.way.rows(), cols}, random_values(how.way.rows() * cols, "x")},
@@ -182,7 +182,7 @@ TEST_CASE(
     }
 }
 
-std::vector<RouterRule> rules() {
+std::vector<RouterRule> router_rules() {
   using Score = RouterRule::Score;
   std::vector<RouterRule> out;
   for (Score score : {Score::softmax, Score::sigmoid, Score::sqrt_softplus})
@@ -273,7 +273,7 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
   Figures figures("route");
   constexpr int64_t kWidth = 19, kExperts = 8;
   int number = 0;
-  for (const RouterRule& rule : rules())
+  for (const RouterRule& rule : router_rules())
     for (auto [tokens, computed] : {std::pair<int64_t, DType>{1, DType::f32},
                                     {17, DType::f32},
                                     {1, DType::f64},

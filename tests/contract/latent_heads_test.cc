@@ -7,14 +7,14 @@
 namespace mtrain::contract {
 namespace {
 
-struct Row {
+struct LatentRow {
   int64_t tokens;
   LatentHeads heads;
 };
 
-const std::vector<Row> kRows = {{1, {1, 1, 2, 1}},      {3, {2, 3, 2, 3}},    {17, {3, 8, 4, 8}},
-                                {5, {4, 2, 4, 9}},      {33, {5, 16, 8, 16}}, {9, {2, 5, 2, 7}},
-                                {2, {16, 128, 64, 128}}};
+const std::vector<LatentRow> kRows = {
+    {1, {1, 1, 2, 1}},    {3, {2, 3, 2, 3}}, {17, {3, 8, 4, 8}},     {5, {4, 2, 4, 9}},
+    {33, {5, 16, 8, 16}}, {9, {2, 5, 2, 7}}, {2, {16, 128, 64, 128}}};
 
 /// What an element of the result is: an element of one of the inputs, or 0.
 struct Place {
@@ -22,7 +22,7 @@ struct Place {
   size_t at = 0;
 };
 
-std::vector<Place> places(const Row& row) {
+std::vector<Place> places(const LatentRow& row) {
   const LatentHeads& h = row.heads;
   const int64_t keys = h.plain + h.value;
   std::vector<Place> out;
@@ -40,7 +40,7 @@ std::vector<Place> places(const Row& row) {
   return out;
 }
 
-Case heads_case(const Row& row) {
+Case heads_case(const LatentRow& row) {
   const LatentHeads h = row.heads;
   Case c{.name = cat("latent_heads ", row.tokens, " tokens, ", h.heads, " x ", h.plain, " + ",
                      h.rotary, ", ", h.value),
@@ -94,7 +94,7 @@ Case narrow_case(int64_t tokens, int64_t heads, int64_t width, int64_t count) {
 
 TEST_CASE("latent_heads: values and gradients") {
   Figures figures("latent_heads");
-  for (const Row& row : kRows) check(heads_case(row), figures);
+  for (const LatentRow& row : kRows) check(heads_case(row), figures);
 }
 
 TEST_CASE("narrow_heads: values and gradients") {

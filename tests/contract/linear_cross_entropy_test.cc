@@ -7,7 +7,7 @@
 namespace mtrain::contract {
 namespace {
 
-struct Problem {
+struct HeadProblem {
   int64_t rows, width, vocab, valid;
   bool want_x = true, want_w = true, parameter = true;
   double held = 0;  // what the parameter's gradient holds from before; 0: nothing
@@ -16,11 +16,11 @@ struct Problem {
   LogitMap map = {};
 };
 
-struct Result {
+struct HeadResult {
   Values loss, dx, dw, db;
 };
 
-Result solve(const Problem& p, DType dtype, bool fused, ExecutionContext& ctx) {
+HeadResult solve(const HeadProblem& p, DType dtype, bool fused, ExecutionContext& ctx) {
   Tensor x = make(ctx, random_values(p.rows * p.width, "x"), {p.rows, p.width}, dtype);
   Tensor w = make(ctx, random_values(p.vocab * p.width, "w", 0.5), {p.vocab, p.width}, dtype);
   std::vector<int32_t> targets;
@@ -46,7 +46,7 @@ Result solve(const Problem& p, DType dtype, bool fused, ExecutionContext& ctx) {
   Tensor loss =
       fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight, {}, nullptr, nullptr, b, p.map)
             : cross_entropy(linear(x, w, b), ids, p.valid, {}, p.map);
-  Result out{values_of(loss), {}, {}, {}};
+  HeadResult out{values_of(loss), {}, {}, {}};
   backward(loss, make(ctx, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
   if (p.want_x) out.dx = values_of(x_end->grad);
   if (p.want_w) out.dw = values_of(w_end->grad);
@@ -54,12 +54,12 @@ Result solve(const Problem& p, DType dtype, bool fused, ExecutionContext& ctx) {
   return out;
 }
 
-void compare(const Problem& p, DType dtype) {
+void compare(const HeadProblem& p, DType dtype) {
   INFO(name(dtype), ", ", p.rows, " x ", p.width, ", ", p.vocab, " (", p.valid, ")");
   Fixture one(1), two(2);
-  Result fused = solve(p, dtype, true, one.context()),
-         plain = solve(p, dtype, false, one.context());
-  Result again = solve(p, dtype, true, two.context());
+  HeadResult fused = solve(p, dtype, true, one.context()),
+             plain = solve(p, dtype, false, one.context());
+  HeadResult again = solve(p, dtype, true, two.context());
   CHECK(fused.loss == plain.loss);
   CHECK(fused.dx == plain.dx);
   check_close(fused.dw, plain.dw, p.parameter ? DType::f32 : dtype, {.sums = 64}, "dw");

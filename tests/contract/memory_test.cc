@@ -25,7 +25,7 @@ struct Weights {
   }
 };
 
-constexpr int64_t kTokens = 33, kWidth = 48, kVocab = 65;
+constexpr int64_t kPlanTokens = 33, kPlanWidth = 48, kPlanVocab = 65;
 const HeadLayout kLayout{4, 2, 12};
 
 // A language model of one block that uses every op.
@@ -33,13 +33,20 @@ struct Net {
   Weights weights;
   RopeTable table;
   Net(ExecutionContext& ctx, DType dtype) {
-    const std::vector<Shape> shapes = {{kVocab, kWidth}, {kWidth},     {kLayout.width(), kWidth},
-                                       {kWidth, kWidth}, {kWidth},     {kWidth},
-                                       {96, kWidth},     {96, kWidth}, {kWidth, 96},
-                                       {kVocab, kWidth}, {96}};
+    const std::vector<Shape> shapes = {{kPlanVocab, kPlanWidth},
+                                       {kPlanWidth},
+                                       {kLayout.width(), kPlanWidth},
+                                       {kPlanWidth, kPlanWidth},
+                                       {kPlanWidth},
+                                       {kPlanWidth},
+                                       {96, kPlanWidth},
+                                       {96, kPlanWidth},
+                                       {kPlanWidth, 96},
+                                       {kPlanVocab, kPlanWidth},
+                                       {96}};
     for (const Shape& shape : shapes) weights.use(ctx, shape, dtype);
-    table = {make(ctx, Values(kTokens * 4, 0.6), {kTokens, 4}, DType::f32),
-             make(ctx, Values(kTokens * 4, 0.8), {kTokens, 4}, DType::f32)};
+    table = {make(ctx, Values(kPlanTokens * 4, 0.6), {kPlanTokens, 4}, DType::f32),
+             make(ctx, Values(kPlanTokens * 4, 0.8), {kPlanTokens, 4}, DType::f32)};
   }
   Tensor block(const Tensor& x, const Tensor& positions, const SequenceBounds& bounds) const {
     Tensor qkv =
@@ -53,14 +60,14 @@ struct Net {
   }
   Tensor loss(ExecutionContext& ctx, bool replay) const {
     std::vector<int32_t> ids, positions;
-    for (int32_t t = 0; t < kTokens; ++t)
-      ids.push_back(t % static_cast<int32_t>(kVocab)), positions.push_back(t % 20);
+    for (int32_t t = 0; t < kPlanTokens; ++t)
+      ids.push_back(t % static_cast<int32_t>(kPlanVocab)), positions.push_back(t % 20);
     auto bounds =
-        std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kTokens});
+        std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kPlanTokens});
     Tensor places = make_ids(ctx, positions), x = embedding(weights.at(0), make_ids(ctx, ids));
     auto body = [this, places, bounds](const Tensor& in) { return block(in, places, bounds); };
     x = replay ? recompute(body, x) : body(x);
-    return cross_entropy(linear(x, weights.at(9)), make_ids(ctx, ids), kVocab - 3);
+    return cross_entropy(linear(x, weights.at(9)), make_ids(ctx, ids), kPlanVocab - 3);
   }
 };
 
@@ -79,7 +86,7 @@ TEST_CASE(
         for (auto& leaf : net.weights.leaves) leaf->has_grad = false;
         for (int micro = 0; micro < 2; ++micro) {
           Tensor loss = net.loss(ctx, replay);
-          backward(loss, make(ctx, Values(kTokens, 1.0), {kTokens}, DType::f32));
+          backward(loss, make(ctx, Values(kPlanTokens, 1.0), {kPlanTokens}, DType::f32));
         }
         CHECK(ctx.memory().in_use() == resting);
         if (step == 0) asked = ctx.memory().system_allocations(), peak = ctx.memory().peak();
@@ -152,7 +159,7 @@ TEST_CASE("memory: the whole net between guards, and its gradients at any thread
       Fixture lab(threads);
       Net net(lab.context(), dtype);
       backward(net.loss(lab.context(), false),
-               make(lab.context(), Values(kTokens, 1.0), {kTokens}, DType::f32));
+               make(lab.context(), Values(kPlanTokens, 1.0), {kPlanTokens}, DType::f32));
       grads.emplace_back();
       for (auto& leaf : net.weights.leaves) grads.back().push_back(values_of(leaf->grad));
     }

@@ -13,7 +13,7 @@ namespace {
 using reference::Heads;
 using Rows = HeadNormForm::Rows;
 
-constexpr float kEps = 1e-5f;
+constexpr float kHeadEps = 1e-5f;
 
 struct NormRow {
   Heads heads;
@@ -24,7 +24,7 @@ struct NormRow {
   float offset = 0;     // added to the weights
 };
 
-HeadLayout layout_of(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
+HeadLayout projection_layout(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
 
 /// The queries or the keys of a projection, in order.
 struct Part {
@@ -72,14 +72,14 @@ struct Part {
   Values unit(const Values& part) const {
     Values x = in_rows(part);
     return first_half(row.layer
-                          ? reference::layer_norm(x, ones(), {}, row_count(), row_size(), kEps)
-                          : reference::rms_norm(x, ones(), row_count(), row_size(), kEps));
+                          ? reference::layer_norm(x, ones(), {}, row_count(), row_size(), kHeadEps)
+                          : reference::rms_norm(x, ones(), row_count(), row_size(), kHeadEps));
   }
   Values unit_backward(const Values& d_unit, const Values& part) const {
     Values x = in_rows(part), dy = in_rows(d_unit);
-    auto grads = row.layer
-                     ? reference::layer_norm_backward(dy, x, ones(), row_count(), row_size(), kEps)
-                     : reference::rms_norm_backward(dy, x, ones(), row_count(), row_size(), kEps);
+    auto grads =
+        row.layer ? reference::layer_norm_backward(dy, x, ones(), row_count(), row_size(), kHeadEps)
+                  : reference::rms_norm_backward(dy, x, ones(), row_count(), row_size(), kHeadEps);
     return first_half(grads[0]);
   }
 
@@ -113,7 +113,7 @@ void differentiate(const Part& part, const Values& dy, const Values& x, const Va
 }
 
 HeadNormForm form_of(const NormRow& row) {
-  HeadNormForm form{.rows = row.rows, .layer = row.layer, .eps = kEps, .offset = row.offset};
+  HeadNormForm form{.rows = row.rows, .layer = row.layer, .eps = kHeadEps, .offset = row.offset};
   if (!row.joined) return form;
   form.whole = {row.heads.heads * 2, row.heads.groups * 2, row.heads.head_dim};
   form.join = [](const Tensor& sums) {  // another rank has the same values
@@ -148,7 +148,7 @@ Case norm_case(const NormRow& row) {
   c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
     HeadNormWeights weights{t[1], row.bias ? t[2] : Tensor(), t[at],
                             row.bias ? t[at + 1] : Tensor()};
-    return head_norm(std::move(t[0]), layout_of(row.heads), form_of(row), weights);
+    return head_norm(std::move(t[0]), projection_layout(row.heads), form_of(row), weights);
   };
   c.forward = [=](const std::vector<Values>& v) {
     Values out = v[0];
@@ -194,8 +194,8 @@ TEST_CASE("head_norm: in place when nobody else holds the tensor, and a copy oth
            held = make(ctx, before, {3, heads.width()}, dtype);
     Tensor w = make(ctx, Values(6, 1.5), {6}, dtype);
     void* place = alone.raw();
-    Tensor a = head_norm(std::move(alone), layout_of(heads), {}, {w, {}, w, {}});
-    Tensor b = head_norm(Tensor(held), layout_of(heads), {}, {w, {}, w, {}});
+    Tensor a = head_norm(std::move(alone), projection_layout(heads), {}, {w, {}, w, {}});
+    Tensor b = head_norm(Tensor(held), projection_layout(heads), {}, {w, {}, w, {}});
     CHECK(a.raw() == place);
     CHECK(b.raw() != held.raw());
     CHECK(values_of(held) == before);
@@ -213,15 +213,16 @@ TEST_CASE("head_norm: weights of 0 have a gradient, and zeros stay finite") {
     auto probe = std::make_shared<Catcher>();
     zero_q.set_node(probe);
     Tensor x = make(ctx, random_values(3 * heads.width(), "x"), {3, heads.width()}, DType::f32);
-    Tensor y = head_norm(std::move(x), layout_of(heads), {.rows = rows}, {zero_q, {}, zero_k, {}});
+    Tensor y =
+        head_norm(std::move(x), projection_layout(heads), {.rows = rows}, {zero_q, {}, zero_k, {}});
     backward(y,
              make(ctx, Values(static_cast<size_t>(3 * heads.width()), 1.0), y.shape(), DType::f32));
     for (double g : values_of(probe->grad)) CHECK(g != 0);
     Tensor w_q = make(ctx, Values(static_cast<size_t>(q), 1.0), {q}, DType::f32),
            w_k = make(ctx, Values(4, 1.0), {4}, DType::f32);
     Tensor zeros = ctx.zeros({3, heads.width()}, DType::f32);
-    CHECK(values_of(
-              head_norm(std::move(zeros), layout_of(heads), {.rows = rows}, {w_q, {}, w_k, {}})) ==
+    CHECK(values_of(head_norm(std::move(zeros), projection_layout(heads), {.rows = rows},
+                              {w_q, {}, w_k, {}})) ==
           Values(static_cast<size_t>(3 * heads.width()), 0.0));
   }
 }
@@ -232,9 +233,10 @@ TEST_CASE("head_norm: weights that do not fit are refused") {
   const Heads heads{4, 2, 4};
   auto refused = [&](const HeadNormForm& form, int64_t q, int64_t k, bool bias) {
     Tensor b = bias ? ctx.zeros({q}, DType::f32) : Tensor();
-    CHECK_THROWS_AS(head_norm(ctx.zeros({2, heads.width()}, DType::f32), layout_of(heads), form,
-                              {ctx.zeros({q}, DType::f32), b, ctx.zeros({k}, DType::f32), {}}),
-                    Error);
+    CHECK_THROWS_AS(
+        head_norm(ctx.zeros({2, heads.width()}, DType::f32), projection_layout(heads), form,
+                  {ctx.zeros({q}, DType::f32), b, ctx.zeros({k}, DType::f32), {}}),
+        Error);
   };
   refused({}, 5, 4, false);
   refused({}, 4, 8, false);
@@ -244,26 +246,26 @@ TEST_CASE("head_norm: weights that do not fit are refused") {
   refused({.rows = Rows::all_heads, .layer = true}, 16, 8, false);
 }
 
-constexpr double kLimit = 0.75;
+constexpr double kClampLimit = 0.75;
 
 Case clamp_case(int64_t count) {
   Case c{.name = cat("clamp ", count), .out = {count}};
   Values x = random_values(count, "x");
   for (double& v : x)  // differences near the limit would be of two slopes
-    if (std::fabs(std::fabs(v) - kLimit) < 0.02) v *= 0.9;
+    if (std::fabs(std::fabs(v) - kClampLimit) < 0.02) v *= 0.9;
   c.inputs = {{"x", {count}, x}};
   c.op = [](ExecutionContext&, std::vector<Tensor>& t) {
-    return clamp(std::move(t[0]), static_cast<float>(kLimit));
+    return clamp(std::move(t[0]), static_cast<float>(kClampLimit));
   };
   c.forward = [](const std::vector<Values>& v) {
     Values y = v[0];
-    for (double& value : y) value = std::fmin(std::fmax(value, -kLimit), kLimit);
+    for (double& value : y) value = std::fmin(std::fmax(value, -kClampLimit), kClampLimit);
     return y;
   };
   c.backward = [](const std::vector<Values>& v, const Values& dy) {
     Values dx = dy;
     for (size_t i = 0; i < dx.size(); ++i)
-      if (std::fabs(v[0][i]) > kLimit) dx[i] = 0;
+      if (std::fabs(v[0][i]) > kClampLimit) dx[i] = 0;
     return std::vector<Values>{dx};
   };
   return c;

@@ -12,7 +12,7 @@
 namespace mtrain::contract {
 namespace {
 
-constexpr int64_t kTokens = 64, kIn = 96, kOut = 160;
+constexpr int64_t kProductTokens = 64, kIn = 96, kOut = 160;
 
 struct Operands {
   Values x, w, dy;
@@ -69,7 +69,7 @@ Values is_quantized(const Values& x, int64_t rows, int64_t cols, const QuantRule
   return out;
 }
 
-std::vector<QuantRule> rules() {
+std::vector<QuantRule> quantization_rules() {
   return {{.recipe = QuantRecipe::tensorwise},
           {.recipe = QuantRecipe::tensorwise, .backward = QuantFormat::e4m3},
           {.recipe = QuantRecipe::blockwise, .backward = QuantFormat::e4m3},
@@ -95,7 +95,7 @@ struct Results {
 /// Runs the op with its gradients.
 Results run_op(ExecutionContext& ctx, const Operands& v, DType dtype, const QuantizedProducts& how,
                bool later = false) {
-  Tensor x = make(ctx, v.x, {kTokens, kIn}, dtype), w = make(ctx, v.w, {kOut, kIn}, dtype),
+  Tensor x = make(ctx, v.x, {kProductTokens, kIn}, dtype), w = make(ctx, v.w, {kOut, kIn}, dtype),
          b = make(ctx, Values(kOut, 0.5), {kOut}, dtype);
   auto x_end = std::make_shared<Catcher>();
   auto w_end = std::make_shared<Leaf>(), b_end = std::make_shared<Leaf>();
@@ -104,7 +104,7 @@ Results run_op(ExecutionContext& ctx, const Operands& v, DType dtype, const Quan
   Tensor y = linear(x, w, b, {}, &how);
   Results out{.y = values_of(y), .dx = {}, .dw = {}, .db = {}};
   DeferredGradients put_off;
-  backward(y, make(ctx, v.dy, {kTokens, kOut}, dtype), later ? &put_off : nullptr);
+  backward(y, make(ctx, v.dy, {kProductTokens, kOut}, dtype), later ? &put_off : nullptr);
   put_off.run();
   out.dx = values_of(x_end->grad), out.dw = values_of(w_end->grad), out.db = values_of(b_end->grad);
   return out;
@@ -116,8 +116,8 @@ Operands operands(DType dtype) {
     for (size_t i = 0; i < v.size(); i += 37) v[i] *= 20;
     return round_to(v, dtype);
   };
-  return {values(kTokens * kIn, "small x", 1), values(kOut * kIn, "small w", 0.05),
-          values(kTokens * kOut, "small dy", 1e-3)};
+  return {values(kProductTokens * kIn, "small x", 1), values(kOut * kIn, "small w", 0.05),
+          values(kProductTokens * kOut, "small dy", 1e-3)};
 }
 
 double relative(const Values& got, const Values& want) {
@@ -131,7 +131,7 @@ double relative(const Values& got, const Values& want) {
 
 TEST_CASE("products in FP8 and FP4 are those of the rounded operands") {
   for (DType dtype : {DType::bf16, DType::f16})
-    for (const QuantRule& rule : rules()) {
+    for (const QuantRule& rule : quantization_rules()) {
       CAPTURE(static_cast<int>(rule.recipe));
       CAPTURE(std::string(name(dtype)));
       Fixture lab;
@@ -144,16 +144,16 @@ TEST_CASE("products in FP8 and FP4 are those of the rounded operands") {
         return is_quantized(x, rows, cols, rule, kind, along_rows);
       };
       using enum QuantOperand;
-      Values b(kOut, 0.5),
-          y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
-                                rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
-      Values dx =
-          reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x,
-                                     rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
-      Values dw = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, true),
-                                             rounded(v.x, kTokens, kIn, input, true), v.w, kTokens,
-                                             kIn, kOut)[1];
-      Values db = reference::linear_backward(v.dy, v.x, v.w, kTokens, kIn, kOut)[2];
+      Values b(kOut, 0.5), y = reference::linear(rounded(v.x, kProductTokens, kIn, input, false),
+                                                 rounded(v.w, kOut, kIn, weight, false), b,
+                                                 kProductTokens, kIn, kOut);
+      Values dx = reference::linear_backward(rounded(v.dy, kProductTokens, kOut, gradient, false),
+                                             v.x, rounded(v.w, kOut, kIn, weight, true),
+                                             kProductTokens, kIn, kOut)[0];
+      Values dw = reference::linear_backward(rounded(v.dy, kProductTokens, kOut, gradient, true),
+                                             rounded(v.x, kProductTokens, kIn, input, true), v.w,
+                                             kProductTokens, kIn, kOut)[1];
+      Values db = reference::linear_backward(v.dy, v.x, v.w, kProductTokens, kIn, kOut)[2];
       // Sums are in float; the tensor cores of Hopper keep 14 bits within a step of a sum of FP8
       // (DeepSeek-AI 2024, 3.3.2).
       double sums = lab.context().kernels().multiplies(scale_of(rule)) ? 1e-3 : 0;
@@ -163,7 +163,7 @@ TEST_CASE("products in FP8 and FP4 are those of the rounded operands") {
       CHECK(relative(got.db, db) < 1e-6);
       CHECK(got.dw == later.dw);
       // And they are near the products of the operands themselves, but not those.
-      Values plain = reference::linear(v.x, v.w, b, kTokens, kIn, kOut);
+      Values plain = reference::linear(v.x, v.w, b, kProductTokens, kIn, kOut);
       double apart = relative(got.y, plain);
       CHECK(apart > 0.005);
       CHECK(apart < (rule.forward == QuantFormat::e2m1 ? 0.3 : 0.05));
@@ -179,8 +179,9 @@ TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weigh
                    .hadamard = hadamard};
     QuantizedProducts how(rule, 7);
     // x is rounded to nearest; so is the mean, but where the transform mixes it first.
-    Values x = hadamard ? v.x : is_quantized(v.x, kTokens, kIn, rule, QuantOperand::input, true);
-    Values exact = reference::linear_backward(v.dy, x, v.w, kTokens, kIn, kOut)[1];
+    Values x =
+        hadamard ? v.x : is_quantized(v.x, kProductTokens, kIn, rule, QuantOperand::input, true);
+    Values exact = reference::linear_backward(v.dy, x, v.w, kProductTokens, kIn, kOut)[1];
     Fixture lab;
     Values mean(exact.size());
     double once = 0;
@@ -198,7 +199,7 @@ TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weigh
 }
 
 TEST_CASE("what is not finite is not hidden") {
-  for (QuantRule rule : rules()) {
+  for (QuantRule rule : quantization_rules()) {
     CAPTURE(static_cast<int>(rule.recipe));
     Fixture lab;
     QuantizedProducts how(rule, 1);
@@ -278,8 +279,8 @@ struct Gradients {
 };
 
 /// Of grouped_linear, or of linear where the weight is one matrix.
-Gradients products(ExecutionContext& ctx, const Tensor& w, const QuantizedProducts& how,
-                   const RowCounts& rows, int64_t tokens) {
+Gradients products_of_rows(ExecutionContext& ctx, const Tensor& w, const QuantizedProducts& how,
+                           const RowCounts& rows, int64_t tokens) {
   bool stack = w.shape().rank() == 3;
   int64_t out = w.size(stack ? 1 : 0), in = w.size(stack ? 2 : 1);
   Tensor x = make(ctx, random_values(tokens * in, "rows"), {tokens, in}, DType::bf16), weight = w;
@@ -310,11 +311,11 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
           {.recipe = delayed ? QuantRecipe::delayed : QuantRecipe::tensorwise, .headroom = 2}, 1);
       if (delayed) how.delayed = &own;
       Tensor w = make(ctx, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
-      Gradients want = products(ctx, w, how, counts, 40);
+      Gradients want = products_of_rows(ctx, w, how, counts, 40);
       auto seen = own.recorded(ctx);
       own = scales;
       Gradients got =
-          products(ctx, encoded(ctx, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
+          products_of_rows(ctx, encoded(ctx, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
       CHECK(got.y == want.y);
       CHECK(got.dx == want.dx);
       CHECK(got.dw == want.dw);
@@ -339,7 +340,7 @@ TEST_CASE("codes without their scales are refused") {
 TEST_CASE("experts in FP8 and FP4 are linear layers of their rows") {
   constexpr int64_t kRows = 40;
   auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});
-  for (const QuantRule& rule : rules()) {
+  for (const QuantRule& rule : quantization_rules()) {
     CAPTURE(static_cast<int>(rule.recipe));
     Fixture lab;
     ExecutionContext& ctx = lab.context();

@@ -32,27 +32,27 @@ struct Block {
   }
 };
 
-enum class Way { kept, recomputed, nested };
+enum class Recomputation { kept, recomputed, nested };
 
-Tensor run_block(const Block& block, const Tensor& x, uint64_t key, Way way) {
+Tensor run_block(const Block& block, const Tensor& x, uint64_t key, Recomputation way) {
   auto plain = [&block, key](const Tensor& in) { return block(in, key); };
-  if (way == Way::kept) return plain(x);
-  if (way == Way::recomputed) return recompute(plain, x);
+  if (way == Recomputation::kept) return plain(x);
+  if (way == Recomputation::recomputed) return recompute(plain, x);
   return recompute([plain](const Tensor& in) { return recompute(plain, in); }, x);
 }
 
-struct Result {
+struct BlockResult {
   Values y, dx;
   std::vector<Values> dw;
-  bool operator==(const Result&) const = default;
+  bool operator==(const BlockResult&) const = default;
 };
 
 // Two micro-batches through two uses of the block each: F0 F1 B0 B1, as a pipeline stage runs them.
-Result train(DType dtype, Way way, bool input_wants_gradient) {
+BlockResult train(DType dtype, Recomputation way, bool input_wants_gradient) {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   Block block(ctx, dtype);
-  Result result;
+  BlockResult result;
   std::vector<Tensor> outputs;
   std::vector<std::shared_ptr<Catcher>> probes;
   for (int micro = 0; micro < 2; ++micro) {
@@ -83,9 +83,9 @@ TEST_CASE(
   for (DType dtype : kDTypes)
     for (bool input_wants_gradient : {true, false}) {
       INFO(name(dtype), input_wants_gradient ? "" : ", parameters only");
-      Result kept = train(dtype, Way::kept, input_wants_gradient);
-      CHECK(train(dtype, Way::recomputed, input_wants_gradient) == kept);
-      CHECK(train(dtype, Way::nested, input_wants_gradient) == kept);
+      BlockResult kept = train(dtype, Recomputation::kept, input_wants_gradient);
+      CHECK(train(dtype, Recomputation::recomputed, input_wants_gradient) == kept);
+      CHECK(train(dtype, Recomputation::nested, input_wants_gradient) == kept);
       for (const Values& dw : kept.dw) CHECK(dw != Values(dw.size(), 0.0));
     }
 }
@@ -94,15 +94,15 @@ TEST_CASE("recompute: keeps the block's input and nothing else") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   Block block(ctx, DType::f32);
-  auto kept = [&](Way way) {
+  auto kept = [&](Recomputation way) {
     Tensor x = make(ctx, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
     size_t before = ctx.memory().in_use();
     Tensor y = run_block(block, x, 1, way);
     return ctx.memory().in_use() - before;
   };
   size_t stream = kTokens * kWidth * sizeof(float);
-  CHECK(kept(Way::recomputed) == stream);
-  CHECK(kept(Way::kept) > 3 * stream);
+  CHECK(kept(Recomputation::recomputed) == stream);
+  CHECK(kept(Recomputation::kept) > 3 * stream);
 }
 
 TEST_CASE("recompute: without a tape the block just runs") {
@@ -111,9 +111,9 @@ TEST_CASE("recompute: without a tape the block just runs") {
   Block block(ctx, DType::f32);
   GradMode off(ctx, false);
   Tensor x = make(ctx, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
-  Tensor y = run_block(block, x, 1, Way::recomputed);
+  Tensor y = run_block(block, x, 1, Recomputation::recomputed);
   CHECK(y.node() == nullptr);
-  CHECK(values_of(y) == values_of(run_block(block, x, 1, Way::kept)));
+  CHECK(values_of(y) == values_of(run_block(block, x, 1, Recomputation::kept)));
 }
 
 TEST_CASE("recompute: a block that fails in backward leaves the run as it was") {

@@ -138,7 +138,7 @@ Values add(const Values& a, const Values& b) {
 }
 
 namespace {
-double sigmoid(double x) {
+double exact_sigmoid(double x) {
   return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
 }
 }  // namespace
@@ -151,14 +151,14 @@ Values mul(const Values& a, const Values& b) {
 
 Values silu_mul(const Values& gate, const Values& up) {
   Values y = up;
-  for (size_t i = 0; i < y.size(); ++i) y[i] *= gate[i] * sigmoid(gate[i]);
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= gate[i] * exact_sigmoid(gate[i]);
   return y;
 }
 
 std::vector<Values> silu_mul_backward(const Values& dy, const Values& gate, const Values& up) {
   Values d_gate = dy, d_up = dy;
   for (size_t i = 0; i < dy.size(); ++i) {
-    double s = sigmoid(gate[i]);
+    double s = exact_sigmoid(gate[i]);
     d_gate[i] *= up[i] * s * (1 + gate[i] * (1 - s));
     d_up[i] *= gate[i] * s;
   }
@@ -240,17 +240,17 @@ namespace {
 
 // One query over its sequence's keys: probabilities, 0 where masked, the cap's derivatives and the
 // factors of dropout.
-struct Row {
+struct SoftmaxRow {
   Values p, slope, keep;
   double sink = 0;  // the share of the sink
 };
 
-Row row_of(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi, int64_t g,
-           int64_t j, const Scores& scores) {
+SoftmaxRow row_of(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi,
+                  int64_t g, int64_t j, const Scores& scores) {
   auto n = static_cast<size_t>(hi - lo);
   int64_t head = g * heads.queries() + j, end = scores.causal ? t + 1 : hi,
           begin = scores.window > 0 ? std::max(lo, t + 1 - scores.window) : lo;
-  Row row{Values(n, 0.0), Values(n, 1.0), Values(n, 1.0)};
+  SoftmaxRow row{Values(n, 0.0), Values(n, 1.0), Values(n, 1.0)};
   double sink = scores.sinks.empty() ? -INFINITY : scores.sinks[static_cast<size_t>(head)],
          top = sink, sum = 0;
   for (int64_t s = begin; s < end; ++s) {
@@ -292,7 +292,7 @@ Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_
   int64_t dim = heads.head_dim;
   Values out = zeros(bounds.back() * heads.heads * dim);
   each_query(heads, bounds, [&](int64_t t, int64_t lo, int64_t hi, int64_t g, int64_t j) {
-    Row row = row_of(qkv, heads, t, lo, hi, g, j, scores);
+    SoftmaxRow row = row_of(qkv, heads, t, lo, hi, g, j, scores);
     for (int64_t s = lo; s < hi; ++s)
       for (int64_t e = 0; e < dim; ++e)
         out[static_cast<size_t>((t * heads.heads + g * heads.queries() + j) * dim + e)] +=
@@ -307,7 +307,7 @@ AttentionGradients attention_backward(const Values& dy, const Values& qkv, const
   int64_t dim = heads.head_dim;
   Values d_qkv(qkv.size(), 0.0), d_sinks(scores.sinks.size(), 0.0);
   each_query(heads, bounds, [&](int64_t t, int64_t lo, int64_t hi, int64_t g, int64_t j) {
-    Row row = row_of(qkv, heads, t, lo, hi, g, j, scores);
+    SoftmaxRow row = row_of(qkv, heads, t, lo, hi, g, j, scores);
     Values dp(row.p.size(), 0.0);
     auto at = [&](int64_t token, int64_t slot, int64_t e) {
       return static_cast<size_t>(heads.at(token, g, slot) + e);

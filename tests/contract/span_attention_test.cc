@@ -42,7 +42,7 @@ const std::vector<SpanRow> kSpanRows = {
 };
 
 /// Everything that the definition needs besides the values.
-struct Problem {
+struct SpanProblem {
   SpanRow row;
   bool causal, biased;
   double scale;
@@ -117,7 +117,7 @@ struct Problem {
 };
 
 Case span_case(const SpanRow& row, bool causal, bool biased, float scale) {
-  Problem problem{row, causal, biased, static_cast<double>(scale)};
+  SpanProblem problem{row, causal, biased, static_cast<double>(scale)};
   int64_t last = 0;
   for (const AttentionSpan& s : row.spans) {
     problem.zero = std::max<int64_t>(problem.zero, s.queries - 1 + s.offset);

@@ -47,7 +47,7 @@ void everywhere(Test&& test) {
 }
 
 /// Equal infinities, NaN for NaN, and finite values within rounding.
-void check_values(const Values& got, const Values& want, DType dtype, const char* what) {
+void check_gate(const Values& got, const Values& want, DType dtype, const char* what) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     CAPTURE(what);
@@ -77,7 +77,7 @@ TEST_CASE("swish_gate: limits hold for infinite values, which get no gradient") 
   }
   everywhere([&](ExecutionContext& ctx, DType dtype) {
     const Gated got = gated(ctx, gate, up, dtype, form);
-    check_values(got.y, want.y, dtype, "y");
+    check_gate(got.y, want.y, dtype, "y");
     for (size_t i = 0; i < 7; ++i) {  // without NaN
       CAPTURE(i);
       check_close({got.d_gate[i]}, {want.d_gate[i]}, dtype, {}, "d_gate");
@@ -92,10 +92,10 @@ TEST_CASE("swish_gate: without limits an infinite gate gives what silu_mul and P
   const Values want = {kInf, -kInf, kNan, kNan, kNan, kInf};
   everywhere([&](ExecutionContext& ctx, DType dtype) {
     for (float factor : {1.0f, 1.702f})
-      check_values(gated(ctx, gate, up, dtype, {.factor = factor}).y, want, dtype, "swish_gate");
+      check_gate(gated(ctx, gate, up, dtype, {.factor = factor}).y, want, dtype, "swish_gate");
     const Shape shape{static_cast<int64_t>(gate.size())};
-    check_values(values_of(silu_mul(make(ctx, gate, shape, dtype), make(ctx, up, shape, dtype))),
-                 want, dtype, "silu_mul");
+    check_gate(values_of(silu_mul(make(ctx, gate, shape, dtype), make(ctx, up, shape, dtype))),
+               want, dtype, "silu_mul");
   });
 }
 

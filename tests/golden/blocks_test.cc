@@ -18,17 +18,17 @@
 namespace mtrain::golden {
 namespace {
 
-fs::path folder() { return testing::source_root() / "tests/golden/blocks"; }
+fs::path blocks_folder() { return testing::source_root() / "tests/golden/blocks"; }
 
 nlohmann::json cases() {
-  std::ifstream file(folder() / "golden.json");
+  std::ifstream file(blocks_folder() / "golden.json");
   return nlohmann::json::parse(file).at("cases");
 }
 
 /// A model of the plugin llama with the weights of a file under their own names.
 struct Family {
   explicit Family(const nlohmann::json& row, DType dtype = DType::f32)
-      : file(folder() / (row.at("name").get<std::string>() + ".safetensors")),
+      : file(blocks_folder() / (row.at("name").get<std::string>() + ".safetensors")),
         plugins({testing::build_root() / "lib/mtrain/plugins"}),
         backend(make_cpu_backend(2)),
         ctx(*backend),

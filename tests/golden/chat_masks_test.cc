@@ -23,7 +23,7 @@
 
 using namespace mtrain;
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -123,7 +123,7 @@ std::string source_of(const std::string& file) {
   const bool vector = file.ends_with(".json");
   std::ifstream in(shared() / (vector ? "vectors/chat" : "templates") / file);
   REQUIRE_MESSAGE(in.is_open(), file);
-  if (vector) return Json::parse(in).at("template");
+  if (vector) return OrderedJson::parse(in).at("template");
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
@@ -210,7 +210,7 @@ TEST_CASE(
     auto tokenizer = tokenizer_of(folder);
     const finetune::ExampleEncoder encoder(*tokenizer, {.template_path = path});
     CHECK(encoder.missing_special_tokens().empty());
-    const Json record = {{"messages", Json::parse(messages)}};
+    const OrderedJson record = {{"messages", OrderedJson::parse(messages)}};
     const auto example = encoder.encode(
         finetune::RecordReader(finetune::RecordFormat::openai, {}).read(record, "here:1"));
     return trained_runs(*tokenizer, example.ids, example.trained);

@@ -20,9 +20,9 @@ struct Copy {
 };
 
 /// bert_tiny with other tensors, in a folder of its own.
-class Folder {
+class BertFolder {
  public:
-  explicit Folder(std::vector<Copy> tensors)
+  explicit BertFolder(std::vector<Copy> tensors)
       : path_(fs::temp_directory_path() / cat("mtrain-bert-files-", getpid())) {
     fs::create_directories(path_);
     fs::copy_file(source() / "config.json", path_ / "config.json",
@@ -35,7 +35,7 @@ class Folder {
         if (tensor.name == spec.name) writer.write(std::as_bytes(std::span(tensor.values)));
     writer.finish();
   }
-  ~Folder() { fs::remove_all(path_); }
+  ~BertFolder() { fs::remove_all(path_); }
   const fs::path& path() const { return path_; }
   static fs::path source() { return testing::source_root() / "tests/golden/bert_tiny"; }
   static std::vector<Copy> tensors() {
@@ -52,7 +52,7 @@ class Folder {
 
 void expect_refused(const std::vector<Copy>& tensors, const std::vector<std::string>& parts) {
   try {
-    Folder folder(tensors);
+    BertFolder folder(tensors);
     Subject subject(folder.path());
     FAIL_CHECK("it was read");
   } catch (const Error& error) {
@@ -69,8 +69,8 @@ TEST_CASE(
     "transformers: a BERT is read with the heads of other tasks next to it, and by the former "
     "names "
     "of its norms") {
-  const Tensors want = Subject(Folder::source()).parameters();
-  std::vector<Copy> tensors = Folder::tensors();
+  const Tensors want = Subject(BertFolder::source()).parameters();
+  std::vector<Copy> tensors = BertFolder::tensors();
   for (Copy& tensor : tensors)
     for (auto [now, then] :
          {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
@@ -91,14 +91,14 @@ TEST_CASE(
     if (std::none_of(tensors.begin(), tensors.end(),
                      [&](const Copy& t) { return t.name == extra.name; }))
       tensors.push_back(extra);
-  CHECK(Subject(Folder(tensors).path()).parameters() == want);
+  CHECK(Subject(BertFolder(tensors).path()).parameters() == want);
 }
 
 TEST_CASE("transformers: the second copy of a tied matrix or bias is refused where it differs") {
   for (const auto& [original, copy] :
        {std::pair{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
         {"cls.predictions.bias", "cls.predictions.decoder.bias"}}) {
-    std::vector<Copy> tensors = Folder::tensors();
+    std::vector<Copy> tensors = BertFolder::tensors();
     std::erase_if(tensors, [&](const Copy& t) { return t.name == copy; });
     Copy other = *std::find_if(tensors.begin(), tensors.end(),
                                [&](const Copy& t) { return t.name == original; });
@@ -112,7 +112,7 @@ TEST_CASE("transformers: the second copy of a tied matrix or bias is refused whe
 }
 
 TEST_CASE("transformers: tensors that a BERT has no place for are named, and those it lacks") {
-  std::vector<Copy> tensors = Folder::tensors();
+  std::vector<Copy> tensors = BertFolder::tensors();
   tensors.push_back(
       made_up("bert.encoder.layer.0.attention.self.distance_embedding.weight", {127, 8}));
   std::erase_if(tensors, [](const Copy& t) { return t.name == "cls.predictions.bias"; });
@@ -121,7 +121,7 @@ TEST_CASE("transformers: tensors that a BERT has no place for are named, and tho
 }
 
 TEST_CASE("transformers: a tensor with more rows than the model reads is refused") {
-  std::vector<Copy> tensors = Folder::tensors();
+  std::vector<Copy> tensors = BertFolder::tensors();
   auto query = std::find_if(tensors.begin(), tensors.end(), [](const Copy& t) {
     return t.name == "bert.encoder.layer.0.attention.self.query.weight";
   });
@@ -135,7 +135,7 @@ TEST_CASE("transformers: a tensor with more rows than the model reads is refused
 
 TEST_CASE("transformers: weights that are not finite are refused, and the tensor is named") {
   for (float bad : {std::nanf(""), -INFINITY}) {
-    std::vector<Copy> tensors = Folder::tensors();
+    std::vector<Copy> tensors = BertFolder::tensors();
     auto bias = std::find_if(tensors.begin(), tensors.end(),
                              [](const Copy& t) { return t.name == "cls.predictions.bias"; });
     REQUIRE(bias != tensors.end());

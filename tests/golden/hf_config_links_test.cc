@@ -15,13 +15,13 @@ HfFolderConfig got(const Json& config) {
   return read(config, family.plugin.c_str());
 }
 
-std::map<std::string, std::string> settings(const Json& config) {
+std::map<std::string, std::string> linked_settings(const Json& config) {
   const HfFolderConfig folder = got(config);
   for (const auto& refusal : folder.refused) FAIL_CHECK(refusal.what);
   return values(folder);
 }
 
-void refuses(const Json& config, const char* part) {
+void refuses_links(const Json& config, const char* part) {
   const HfFolderConfig folder = got(config);
   REQUIRE(folder.refused.size() == 1);
   CHECK_MESSAGE(has(folder.refused[0].what, part), folder.refused[0].what);
@@ -44,13 +44,13 @@ const char* const kGptj =
 
 TEST_CASE("a key may be a setting times others: a part of a head in elements") {
   auto percent = [](const Json& config) {
-    return std::stod(settings(config).at("model.rope.percent"));
+    return std::stod(linked_settings(config).at("model.rope.percent"));
   };
   CHECK(percent({{"model_type", "gptj"}}) == 0.25);  // 64 of 4096 / 16
   CHECK(percent({{"model_type", "gptj"}, {"n_embd", 48}, {"n_head", 4}, {"rotary_dim", 6}}) == 0.5);
   CHECK(percent({{"model_type", "codegen"}, {"hidden_size", 1024}, {"rotary_dim", 32}}) == 0.5);
   for (const Json& wrong : {Json(0), Json("64"), Json(-2)})
-    refuses({{"model_type", "gptj"}, {"rotary_dim", wrong}}, "positive number");
+    refuses_links({{"model_type", "gptj"}, {"rotary_dim", wrong}}, "positive number");
 
   const auto half = exported("gptj", cat(kGptj, "rope: {percent: 0.5, interleaved: true}"));
   CHECK(half.first == "");
@@ -64,18 +64,20 @@ TEST_CASE("a key may be a setting times others: a part of a head in elements") {
 }
 
 TEST_CASE("a key that is omitted may be a multiple of another one") {
-  CHECK(settings({{"model_type", "gptj"}}).at("model.ffn_hidden_size") == "16384");
-  CHECK(settings({{"model_type", "gptj"}, {"n_inner", nullptr}, {"n_embd", 64}, {"n_head", 1}})
-            .at("model.ffn_hidden_size") == "256");
-  CHECK(settings({{"model_type", "gptj"}, {"n_inner", 100}}).at("model.ffn_hidden_size") == "100");
-  CHECK(settings({{"model_type", "falcon"}}).at("model.ffn_hidden_size") == "18176");
+  CHECK(linked_settings({{"model_type", "gptj"}}).at("model.ffn_hidden_size") == "16384");
+  CHECK(
+      linked_settings({{"model_type", "gptj"}, {"n_inner", nullptr}, {"n_embd", 64}, {"n_head", 1}})
+          .at("model.ffn_hidden_size") == "256");
+  CHECK(linked_settings({{"model_type", "gptj"}, {"n_inner", 100}}).at("model.ffn_hidden_size") ==
+        "100");
+  CHECK(linked_settings({{"model_type", "falcon"}}).at("model.ffn_hidden_size") == "18176");
 }
 
 TEST_CASE("Falcon: which key counts depends on the form of its blocks") {
   auto falcon = [](const Json& keys) {
     Json config = {{"model_type", "falcon"}, {"num_attention_heads", 8}, {"hidden_size", 64}};
     config.update(keys);
-    const auto all = settings(config);
+    const auto all = linked_settings(config);
     return cat(all.at("model.kv_heads"), " ", all.at("model.parallel"));
   };
   CHECK(falcon(Json::object()) == "1 one_norm");
@@ -90,9 +92,9 @@ TEST_CASE("Falcon: which key counts depends on the form of its blocks") {
   CHECK(falcon({{"new_decoder_architecture", true},
                 {"num_kv_heads", 2},
                 {"num_ln_in_parallel_attn", nullptr}}) == "2 two_norms");
-  refuses({{"model_type", "falcon"}, {"alibi", true}}, "biases by distance (ALiBi)");
-  refuses({{"model_type", "falcon"}, {"parallel_attn", false}}, "of the same stream");
-  refuses({{"model_type", "falcon"}, {"bias", true}}, "without biases");
+  refuses_links({{"model_type", "falcon"}, {"alibi", true}}, "biases by distance (ALiBi)");
+  refuses_links({{"model_type", "falcon"}, {"parallel_attn", false}}, "of the same stream");
+  refuses_links({{"model_type", "falcon"}, {"bias", true}}, "without biases");
   const std::string layer = "norm: layer, mlp_gated: false, activation: gelu, ";
   const auto one = exported("falcon", cat(layer, "parallel: one_norm, kv_heads: 1"));
   CHECK(one.first == "");
@@ -109,10 +111,10 @@ TEST_CASE("ERNIE 4.5: experts up to the last block, by its number or by -1") {
     return Json{
         {"model_type", "ernie4_5_moe"}, {"num_hidden_layers", 6}, {"moe_layer_end_index", end}};
   };
-  CHECK(settings(ernie(-1)).at("model.layers") == "6");
-  CHECK(settings(ernie(5)).at("model.layers") == "6");
-  refuses(ernie(4), "experts in every block after the first dense ones");
-  refuses(ernie(6), "experts in every block after the first dense ones");
+  CHECK(linked_settings(ernie(-1)).at("model.layers") == "6");
+  CHECK(linked_settings(ernie(5)).at("model.layers") == "6");
+  refuses_links(ernie(4), "experts in every block after the first dense ones");
+  refuses_links(ernie(6), "experts in every block after the first dense ones");
 }
 
 TEST_CASE("a list says which blocks have experts: all after the first ones") {
@@ -121,26 +123,27 @@ TEST_CASE("a list says which blocks have experts: all after the first ones") {
         {"model_type", "glm4_moe_lite"}, {"num_hidden_layers", 3}, {"mlp_layer_types", list}};
   };
   auto dense = [&](const Json& list) {
-    return settings(glm(list)).at("model.moe.first_dense_layers");
+    return linked_settings(glm(list)).at("model.moe.first_dense_layers");
   };
   CHECK(dense({"dense", "sparse", "sparse"}) == "1");
   CHECK(dense({"dense", "dense", "dense"}) == "3");
   CHECK(dense({"sparse", "sparse", "sparse"}) == "0");
   CHECK(dense(nullptr) == "1");
-  refuses(glm({"dense", "sparse", "dense"}), "dense for the first of the 3 blocks, then sparse");
-  refuses(glm({"dense", "sparse"}), "the 3 blocks");
-  refuses(glm({"dense", "sparse", "linear"}), "then sparse");
+  refuses_links(glm({"dense", "sparse", "dense"}),
+                "dense for the first of the 3 blocks, then sparse");
+  refuses_links(glm({"dense", "sparse"}), "the 3 blocks");
+  refuses_links(glm({"dense", "sparse", "linear"}), "then sparse");
   // A number counts where there is no list.
   Json exaone = {{"model_type", "exaone_moe"},
                  {"num_hidden_layers", 3},
                  {"layer_types", {"full_attention", "full_attention", "full_attention"}},
                  {"first_k_dense_replace", 2}};
-  CHECK(settings(exaone).at("model.moe.first_dense_layers") == "2");
+  CHECK(linked_settings(exaone).at("model.moe.first_dense_layers") == "2");
   exaone["mlp_layer_types"] = {"dense", "sparse", "sparse"};
-  CHECK(settings(exaone).at("model.moe.first_dense_layers") == "1");
+  CHECK(linked_settings(exaone).at("model.moe.first_dense_layers") == "1");
   Json flash = glm({"dense", "sparse", "sparse"});
   flash["first_k_dense_replace"] = 2;
-  refuses(flash, "first_k_dense_replace");
+  refuses_links(flash, "first_k_dense_replace");
 
   const Json written =
       exported("glm4_moe_lite", "mla: {kv_lora_rank: 8}, moe: {first_dense_layers: 2}").second;
@@ -148,7 +151,7 @@ TEST_CASE("a list says which blocks have experts: all after the first ones") {
 }
 
 TEST_CASE("the first of every n blocks may be the one without a window") {
-  const auto cwm = settings({{"model_type", "cwm"}, {"num_hidden_layers", 6}});
+  const auto cwm = linked_settings({{"model_type", "cwm"}, {"num_hidden_layers", 6}});
   CHECK(cwm.at("model.attention.window") == "8192");
   CHECK(cwm.at("model.attention.window_blocks") == "[0, 1, 1, 1, 0, 1]");
 }

@@ -73,7 +73,7 @@ SubjectOptions options_of(const Set& set, SubjectOptions options = {}) {
   return options;
 }
 
-Batch batch_of(const nlohmann::json& golden) {
+Batch golden_batch(const nlohmann::json& golden) {
   Rows rows = golden.at("batch").get<Rows>();
   return golden.contains("targets") ? Batch{rows, golden["targets"].get<Rows>()}
                                     : next_tokens(rows);
@@ -215,7 +215,7 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
     for (const Way& way : kWays) {
       INFO(std::string(set.name), ", ", std::string(way.name));
       nlohmann::json golden = golden_of(set);
-      Batch batch = batch_of(golden);
+      Batch batch = golden_batch(golden);
       int64_t rows = way.one_row_each ? 1 : static_cast<int64_t>(batch.ids.size());
       Subject subject(set.folder, options_of(set, {.recompute = way.recompute}));
       double worst_loss = 0, worst_norm = 0;
@@ -269,7 +269,7 @@ TEST_CASE("transformers: five steps in bf16 and fp16 follow the fp32 losses") {
          {std::pair{DType::bf16, set.bounds.bf16_loss}, {DType::f16, set.bounds.fp16_loss}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       nlohmann::json golden = golden_of(set);
-      Batch batch = batch_of(golden);
+      Batch batch = golden_batch(golden);
       Subject subject(set.folder, options_of(set, {.dtype = dtype}));
       double worst = 0;
       for (const auto& step : golden.at("steps")) {

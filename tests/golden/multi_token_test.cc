@@ -18,17 +18,17 @@
 namespace mtrain::golden {
 namespace {
 
-fs::path folder() { return testing::source_root() / "tests/golden/multi_token"; }
+fs::path multi_token_folder() { return testing::source_root() / "tests/golden/multi_token"; }
 
 nlohmann::json expected() {
-  std::ifstream file(folder() / "golden.json");
+  std::ifstream file(multi_token_folder() / "golden.json");
   return nlohmann::json::parse(file);
 }
 
-struct Subject {
-  explicit Subject(int64_t depths, BlockPlan plan = {})
+struct MultiTokenSubject {
+  explicit MultiTokenSubject(int64_t depths, BlockPlan plan = {})
       : blocks(std::move(plan)),
-        file(folder() / "tiny.safetensors"),
+        file(multi_token_folder() / "tiny.safetensors"),
         plugins({testing::build_root() / "lib/mtrain/plugins"}),
         backend(make_cpu_backend(2)),
         ctx(*backend),
@@ -96,7 +96,7 @@ struct Subject {
 TEST_CASE("multi-token prediction: the losses of all depths are those of the reference") {
   const nlohmann::json want = expected();
   for (bool known : {true, false}) {
-    Subject subject(2);
+    MultiTokenSubject subject(2);
     const double loss = subject.step(known);
     CHECK(std::fabs(loss / want.at("loss").get<double>() - 1) < 1e-5);
     const std::vector<StepFigure> figures = subject.model->end_step(true);
@@ -111,7 +111,7 @@ TEST_CASE("multi-token prediction: the losses of all depths are those of the ref
 
 TEST_CASE("multi-token prediction: every gradient is that of the reference") {
   for (bool known : {true, false}) {
-    Subject subject(2);
+    MultiTokenSubject subject(2);
     subject.step(known);
     double worst = 0;
     for (const auto& p : subject.parameters.all()) {
@@ -132,9 +132,9 @@ TEST_CASE("multi-token prediction: every gradient is that of the reference") {
 }
 
 TEST_CASE("multi-token prediction: the model's own loss and its logits do not depend on it") {
-  Subject with(2), without(0);
+  MultiTokenSubject with(2), without(0);
   CHECK(with.parameters.all().size() == without.parameters.all().size() + 2 * 11);
-  auto values = [](Subject& s, bool targets) {
+  auto values = [](MultiTokenSubject& s, bool targets) {
     GradMode off(s.ctx, false);
     ModelInput input = s.input;
     input.ahead.clear();  // as in evaluation
@@ -151,7 +151,8 @@ TEST_CASE("multi-token prediction: the model's own loss and its logits do not de
 
 TEST_CASE("multi-token prediction: recomputation changes no bit of the gradients") {
   for (bool first_only : {false, true}) {
-    Subject kept(2), again(2, {.full = true, .first_only = first_only, .recompute_layers = 2});
+    MultiTokenSubject kept(2),
+        again(2, {.full = true, .first_only = first_only, .recompute_layers = 2});
     CHECK(kept.step(true) == again.step(true));
     for (size_t i = 0; i < kept.parameters.all().size(); ++i)
       CHECK_MESSAGE(

@@ -20,7 +20,7 @@ std::vector<RankLayout> some(const LayoutVerifier& verifier, size_t most) {
   return out;
 }
 
-int compare(Communicator& world, size_t most) {
+int compare_layouts(Communicator& world, size_t most) {
   size_t run = 0, wrong = 0;
   for (const Subject& subject : subjects()) {
     if (!built(subject)) continue;
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   try {
     CommContext context{.timeout = std::chrono::minutes(10)};
     auto world = plugins().make<Communicator>("mpi", Node::map(), context);
-    return compare(*world, argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 8);
+    return compare_layouts(*world, argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 8);
   } catch (const std::exception& error) {
     std::cerr << "mpi parity: " << error.what() << '\n';
     return 1;

@@ -11,15 +11,15 @@ using namespace mtrain::testing;
 
 namespace {
 
-LayoutVerifier& verifier() {
+LayoutVerifier& verdict_verifier() {
   static LayoutVerifier made(recipe_of(subjects()[0]), plugins(), {.ranks = 2, .steps = 4});
   return made;
 }
 
 LayoutVerdict changed(const std::function<void(LayoutFigures&)>& change) {
-  LayoutFigures figures = verifier().reference().figures;
+  LayoutFigures figures = verdict_verifier().reference().figures;
   change(figures);
-  return verifier().judge({.ranks = 2, .tp = 2}, figures);
+  return verdict_verifier().judge({.ranks = 2, .tp = 2}, figures);
 }
 
 bool says(const LayoutVerdict& verdict, const std::string& words) {
@@ -35,7 +35,7 @@ TEST_CASE("unchanged figures are the same") {
 }
 
 TEST_CASE("bounds leave rounding room and no more") {
-  const LayoutBound& bound = verifier().reference().bound;
+  const LayoutBound& bound = verdict_verifier().reference().bound;
   CHECK(bound.loss_first <= 1e-6);
   CHECK(bound.norm_first <= 2e-5);
   for (const auto& [name, value] : bound.gradient) {
@@ -101,13 +101,13 @@ TEST_CASE("the certificate and the table say what was found") {
                 wrong = changed([](LayoutFigures&f) { f.losses[0] *= 2; });
   Recipe recipe = recipe_of(subjects()[0]);
   std::string certificate =
-      verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
+      verify_certificate(recipe, verdict_verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
   CHECK(certificate.find("\"passed\": false") != std::string::npos);
   CHECK(certificate.find("\"dist.tp=2\"") != std::string::npos);
-  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same})
+  CHECK(verify_certificate(recipe, verdict_verifier(), {.ranks = 2, .steps = 4}, {same})
             .find("\"passed\": true") != std::string::npos);
   CHECK(verify_table_line(wrong).find("DIFFERS") == 0);
-  CHECK(verify_summary(verifier().layouts(), {same, wrong})
+  CHECK(verify_summary(verdict_verifier().layouts(), {same, wrong})
             .find("1 the same within rounding, 1 differ") != std::string::npos);
 }
 
@@ -122,6 +122,6 @@ TEST_CASE("a layout is held against as much of the twin as it has use for") {
   CHECK(size({.ranks = 8, .pp = 8}) == TwinSize{8, 16});
   CHECK(twin_size({6, 12}, {.ranks = 6, .tp = 6}) ==
         TwinSize{6, 6});  // three micro-batches are not halved
-  for (const RankLayout& layout : verifier().layouts().valid)
-    CHECK(twin_size(verifier().whole(), layout) == verifier().whole());
+  for (const RankLayout& layout : verdict_verifier().layouts().valid)
+    CHECK(twin_size(verdict_verifier().whole(), layout) == verdict_verifier().whole());
 }

@@ -14,14 +14,14 @@ using namespace mtrain;
 
 namespace {
 
-SchemaCatalog catalog() { return schema_catalog(testing::built_plugins()); }
+SchemaCatalog built_catalog() { return schema_catalog(testing::built_plugins()); }
 
 }  // namespace
 
 TEST_CASE("no setting is without documentation") {
-  for (const auto& path : undocumented(catalog()))
+  for (const auto& path : undocumented(built_catalog()))
     CHECK_MESSAGE(false, path, " has no documentation");
-  SchemaCatalog silent = catalog();
+  SchemaCatalog silent = built_catalog();
   silent.add_section({"extra", "something more", {FieldSpec{.path = "x"}}});
   CHECK(undocumented(silent) == std::vector<std::string>{"extra.x of extra"});
 }
@@ -34,9 +34,9 @@ TEST_CASE("the references in docs/ are current") {
     CHECK_MESSAGE(text.str() == wanted, "stale: build/bin/mtrain schema --format ", format,
                   " > docs/", file);
   };
-  check_current("config.md", "markdown", reference_markdown(catalog()));
+  check_current("config.md", "markdown", reference_markdown(built_catalog()));
   check_current("rules.md", "rules", rules_markdown());
-  check_current("man/mtrain-recipe.5", "man", reference_man_page(catalog()));
+  check_current("man/mtrain-recipe.5", "man", reference_man_page(built_catalog()));
 }
 
 TEST_CASE("tables and macros survive any documentation") {

@@ -53,7 +53,7 @@ std::vector<RuleCase> rule_cases() {
   return all;
 }
 
-const PluginHost& plugins() {
+const PluginHost& rule_plugins() {
   static const PluginHost kHost = testing::built_plugins();
   return kHost;
 }
@@ -75,7 +75,7 @@ Report report_of(std::string_view model, const std::string& changes) {
     else if (!change.empty())
       request.overrides.push_back({change, static_cast<int>(request.overrides.size()) + 2});
   }
-  return read_recipe(request, plugins()).report;
+  return read_recipe(request, rule_plugins()).report;
 }
 
 const Diagnostic* violation(const Report& report, const std::string& id) {
@@ -122,7 +122,7 @@ TEST_CASE("no rule is without a case, no case without a rule, no id is used twic
 }
 
 TEST_CASE("rules name only what exists") {
-  SchemaCatalog catalog = schema_catalog(plugins());
+  SchemaCatalog catalog = schema_catalog(rule_plugins());
   std::set<std::string> known = {"given_ranks",
                                  "least_nproc",
                                  "gpu.name",
@@ -234,7 +234,7 @@ TEST_CASE("a setting without effect is a warning only where the user wrote it") 
     testing::put(folder / "r.yaml", head + base_recipe("llama"));
     if (saved) request.text = head + base_recipe("llama");
     request.resolved = saved;
-    const Recipe recipe = read_recipe(request, plugins());
+    const Recipe recipe = read_recipe(request, rule_plugins());
     CAPTURE(recipe.report.text());
     CHECK(recipe.report.ok());
     CHECK(recipe.config.root().at("mixed_precision.fp8_margin").as_int() == 1);

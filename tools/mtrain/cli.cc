@@ -12,6 +12,7 @@
 #include <iostream>
 #include <mutex>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
@@ -260,6 +261,15 @@ std::string headline(const char* error_class, const std::string& message) {
   // A report of several lines starts on a new line, so that its locations line up.
   const char* behind = message.find('\n') == std::string::npos ? " " : "\n";
   return cat("mtrain: error[", error_class, "]:", behind, message, "\n");
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+bool path_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
 }
 
 PluginHost plugin_host(const Cli& cli) {

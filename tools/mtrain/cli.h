@@ -2,6 +2,7 @@
 // is in its own cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws
 // mtrain::Error or sets Cli::status. Single-threaded.
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@ PluginHost plugin_host(const Cli& cli);
 
 /// "mtrain: error[config]: message" with a line end: the format of every error.
 std::string headline(const char* error_class, const std::string& message);
+
+/// Prints an answer of --json, indented. Invalid UTF-8 in its texts is replaced.
+void print_json(const nlohmann::ordered_json& json);
+
+/// Whether something is at the path; false also where that cannot be seen.
+bool path_exists(const fs::path& path);
 
 /// The subcommands of a command, without hidden ones.
 std::vector<const CLI::App*> visible_commands(const CLI::App& command);

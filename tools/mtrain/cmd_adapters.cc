@@ -56,10 +56,6 @@ Json summary(const std::string& from, const PeftAdapter& adapter) {
           {"base", adapter.base}};
 }
 
-void print(const Json& json) {
-  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
-
 /// Nothing if it cannot be read; then the reason is added to `unread`. One alone is not caught, so
 /// that its own help is shown.
 std::optional<PeftAdapter> adapter_unless_faulty(const std::string& from, PluginHost& plugins,
@@ -74,7 +70,7 @@ std::optional<PeftAdapter> adapter_unless_faulty(const std::string& from, Plugin
   }
 }
 
-void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
+void list_adapters(const Cli& cli, const std::vector<std::string>& from, bool json) {
   PluginHost plugins = plugin_host(cli);
   size_t width = 7;
   for (const auto& one : from) width = std::max(width, one.size());
@@ -96,7 +92,7 @@ void list(const Cli& cli, const std::vector<std::string>& from, bool json) {
                                human_count(static_cast<double>(num_values(adapter))),
                                adapter.base.empty() ? "-" : printable(adapter.base));
   }
-  if (json) print(rows);
+  if (json) print_json(rows);
   MT_USER_CHECK(unread.empty(), ErrorClass::checkpoint,
                 cat(unread.size(), " of ", counted(from.size(), "adapter"), " cannot be read:\n  ",
                     join(unread, "\n  ")),
@@ -127,7 +123,8 @@ void compare(const Cli& cli, const std::string& a, const std::string& b, bool js
   }
   const double most = std::sqrt(std::max(square_a, square_b)),
                relative = most > 0 ? std::sqrt(square) / most : 0;
-  if (json) return print({{"modules", rows}, {"differing", differing}, {"relative", relative}});
+  if (json)
+    return print_json({{"modules", rows}, {"differing", differing}, {"relative", relative}});
   if (differing > 0)
     std::cout << fmt::format("{:{}}  {:>9}  {:>9}  {:>9}\n", "weight", width, "norm a", "norm b",
                              "relative");
@@ -263,7 +260,7 @@ void add_adapters_command(CLI::App& app, Cli& cli) {
       ->type_name("RUN|DIR");
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer("Example:\n  mtrain adapters ls runs/lora adapters/mine");
-  ls->callback([&cli, from, json] { list(cli, *from, *json); });
+  ls->callback([&cli, from, json] { list_adapters(cli, *from, *json); });
 
   auto* diff = command->add_subcommand(
       "diff", "compare the changes of weights, s * b * a, of two adapters of one model");

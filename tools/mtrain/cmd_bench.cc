@@ -126,8 +126,8 @@ Node memory_node(const MemoryBreakdown& tensors, size_t bytes) {
       {{"bytes", Node::integer(static_cast<int64_t>(bytes))}, {"uses", std::move(uses)}});
 }
 
-void print(Trainer& trainer, const Recipe& recipe, const Measured& measured,
-           const ProfileSummary& summary, const BenchOptions& options) {
+void print_measured(Trainer& trainer, const Recipe& recipe, const Measured& measured,
+                    const ProfileSummary& summary, const BenchOptions& options) {
   const RunInfo& info = trainer.info();
   auto tokens = static_cast<double>(info.global_batch_size * info.seq_length);
   double seconds = median(measured.seconds), rate = tokens / seconds,
@@ -186,7 +186,7 @@ void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOp
   }
   ProfileSummary summary =
       summarise(profile, measured.seconds, measure_roofline(trainer.context(), dtype));
-  print(trainer, recipe, measured, summary, options);
+  print_measured(trainer, recipe, measured, summary, options);
   if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
 }
 

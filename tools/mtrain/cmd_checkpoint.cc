@@ -37,7 +37,7 @@ std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
   return out;
 }
 
-void list_text(const std::vector<CheckpointInfo>& infos) {
+void print_checkpoints_text(const std::vector<CheckpointInfo>& infos) {
   auto padded = [](std::string text, size_t width) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
@@ -53,7 +53,7 @@ void list_text(const std::vector<CheckpointInfo>& infos) {
   }
 }
 
-void list_json(const std::vector<CheckpointInfo>& infos) {
+void print_checkpoints_json(const std::vector<CheckpointInfo>& infos) {
   auto rows = nlohmann::ordered_json::array();
   for (const auto& info : infos)
     rows.push_back({{"step", info.step},
@@ -64,11 +64,11 @@ void list_json(const std::vector<CheckpointInfo>& infos) {
                     {"complete", info.unknown ? nlohmann::ordered_json()
                                               : nlohmann::ordered_json(info.problem.empty())},
                     {"problem", info.problem}});
-  std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  print_json(rows);
 }
 
 /// Prints one line per checkpoint; true if all are valid.
-bool verify(const fs::path& path, bool deep) {
+bool verify_checkpoints(const fs::path& path, bool deep) {
   bool all = true;
   for (const auto& info : checkpoints_at(path)) {
     std::cout << "step " << info.step << ": ";
@@ -199,7 +199,8 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "verify` compares the bytes of the files.\n"
       "Example:\n  mtrain checkpoint ls runs/quickstart");
   ls->callback([path, json] {
-    *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path));
+    *json ? print_checkpoints_json(checkpoints_at(*path))
+          : print_checkpoints_text(checkpoints_at(*path));
   });
 
   auto* check = command->add_subcommand(
@@ -211,7 +212,7 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "Examples:\n  mtrain checkpoint verify runs/quickstart\n  mtrain checkpoint verify "
       "runs/quickstart/checkpoints/step-100 --deep");
   check->callback([path, deep, &cli] {
-    if (!verify(*path, *deep)) cli.status = static_cast<int>(ErrorClass::checkpoint);
+    if (!verify_checkpoints(*path, *deep)) cli.status = static_cast<int>(ErrorClass::checkpoint);
   });
 
   auto* digest = command->add_subcommand(

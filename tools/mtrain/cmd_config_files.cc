@@ -12,8 +12,6 @@
 namespace mtrain {
 namespace {
 
-constexpr uint64_t kMaxRecipe = 1 << 20;  // bytes
-
 Node searchpath_node(const std::vector<SearchFolder>& folders) {
   Node out = Node::list();
   auto listed = list_recipes(folders);
@@ -59,7 +57,7 @@ void migrate(Cli& cli, const std::string& path, bool write) {
   fs::path file = fs::canonical(path);
   SchemaCatalog catalog = schema_catalog(plugin_host(cli));
   Report report;
-  auto source = std::make_shared<Source>(SourceKind::file, path, read_file(file, kMaxRecipe));
+  auto source = std::make_shared<Source>(SourceKind::file, path, read_file(file, kMaxRecipeBytes));
   Migration migration = migrate_recipe(source, package_of(file, catalog), catalog, report);
   report.throw_if_errors();
   if (write && migration.text != source->text()) write_file_atomic(file, migration.text);

@@ -24,7 +24,7 @@ struct InspectArguments {
   bool tokens = false, json = false;
 };
 
-void inspect(const InspectArguments& arguments) {
+void inspect_prepared(const InspectArguments& arguments) {
   IndexedFile file(arguments.prefix);
   IndexedSummary summary = summarize(file);
   const bool scan = arguments.tokens || arguments.vocab_size > 0;
@@ -38,7 +38,7 @@ void inspect(const InspectArguments& arguments) {
         {"longest", summary.longest},       {"modes", file.has_modes()},
         {"bin_bytes", file.bin_bytes()},    {"idx_bytes", file.idx_bytes()}};
     if (scan) out["smallest_id"] = range.smallest, out["largest_id"] = range.largest;
-    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    print_json(out);
     return;
   }
   std::cout << file.prefix().string() << ": valid\n"
@@ -185,7 +185,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
   look->footer(
       "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 "
       "--json");
-  look->callback([a] { inspect(*a); });
+  look->callback([a] { inspect_prepared(*a); });
 }
 
 }  // namespace mtrain

@@ -67,7 +67,7 @@ void stats(const StatsArguments& arguments) {
                                   {"tokens", classes[i].tokens}});
     if (arguments.duplicates)
       out["duplicates"] = {{"documents", copies.documents}, {"tokens", copies.tokens}};
-    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    print_json(out);
     return;
   }
   std::cout << printable(file.prefix().string()) << ": shortest " << summary.shortest << ", median "
@@ -88,7 +88,7 @@ struct MergeArguments {
 /// Thrown by the progress callback to stop.
 struct MergeInterrupted {};
 
-void merge(Cli& cli, const MergeArguments& arguments) {
+void merge_prepared(Cli& cli, const MergeArguments& arguments) {
   SignalWatch signals;
   const fs::path output = output_prefix(arguments.output);
   make_folder_of(output);
@@ -179,7 +179,7 @@ bool has_records(const std::string& path) {
           !fs::exists(path + ".idx", ignored));
 }
 
-void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& command) {
+void show_prepared(const Cli& cli, const ShowArguments& arguments, const CLI::App& command) {
   const RecordArguments& a = arguments.records;
   MT_USER_CHECK(a.path != "-", ErrorClass::usage, "data show reads files, not the standard input",
                 "write the records to a file");
@@ -245,7 +245,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   command->add_flag("--any-tokenizer", a->any_tokenizer,
                     "merge pairs even if they were prepared with different tokenizers");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
-  command->callback([&cli, a] { merge(cli, *a); });
+  command->callback([&cli, a] { merge_prepared(cli, *a); });
 }
 
 void add_data_show(CLI::App& data, Cli& cli) {
@@ -278,7 +278,7 @@ void add_data_show(CLI::App& data, Cli& cli) {
       "Examples:\n"
       "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
       "  mtrain data show chats.jsonl -t hf path=models/qwen dataset.train_on=last");
-  command->callback([&cli, a, command] { show(cli, *a, *command); });
+  command->callback([&cli, a, command] { show_prepared(cli, *a, *command); });
 }
 
 }  // namespace mtrain

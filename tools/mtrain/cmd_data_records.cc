@@ -212,30 +212,28 @@ Fill fill_of(const SftFile& file, const Packs& packs, int64_t pack_length, int64
           .efficiency_unpacked = share(records)};
 }
 
-void print_json(const RecordArguments& a, const SftFile& file, const Fill& fill) {
-  std::cout << nlohmann::ordered_json{{"file", a.path},
-                                      {"format", file.format},
-                                      {"records", fill.records},
-                                      {"seq_length", a.seq_length},
-                                      {"packed_length", fill.pack_length},
-                                      {"tokens", file.counts.tokens},
-                                      {"positions", fill.tokens},  // a token less per record
-                                      {"trained_tokens", file.counts.trained_tokens},
-                                      {"truncated", file.counts.truncated},
-                                      {"truncated_trained_tokens", file.counts.truncated_trained},
-                                      {"truncated_before_trained", file.counts.trained_beyond},
-                                      {"too_long", file.counts.too_long},
-                                      {"untrained", file.counts.untrained},
-                                      {"packs", fill.packs},
-                                      {"fewest_packs", fill.fewest_packs},
-                                      {"most_records_in_a_pack", fill.most_records},
-                                      {"efficiency", fill.efficiency},
-                                      {"efficiency_unpacked", fill.efficiency_unpacked}}
-                   .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-            << '\n';
+void print_packing_json(const RecordArguments& a, const SftFile& file, const Fill& fill) {
+  print_json({{"file", a.path},
+              {"format", file.format},
+              {"records", fill.records},
+              {"seq_length", a.seq_length},
+              {"packed_length", fill.pack_length},
+              {"tokens", file.counts.tokens},
+              {"positions", fill.tokens},  // a token less per record
+              {"trained_tokens", file.counts.trained_tokens},
+              {"truncated", file.counts.truncated},
+              {"truncated_trained_tokens", file.counts.truncated_trained},
+              {"truncated_before_trained", file.counts.trained_beyond},
+              {"too_long", file.counts.too_long},
+              {"untrained", file.counts.untrained},
+              {"packs", fill.packs},
+              {"fewest_packs", fill.fewest_packs},
+              {"most_records_in_a_pack", fill.most_records},
+              {"efficiency", fill.efficiency},
+              {"efficiency_unpacked", fill.efficiency_unpacked}});
 }
 
-void print_text(const PackArguments& arguments, const SftFile& file, const Fill& fill) {
+void print_packing_text(const PackArguments& arguments, const SftFile& file, const Fill& fill) {
   const RecordArguments& a = arguments.records;
   std::cout << file.summary() << '\n'
             << counted(fill.records, "record") << " in " << counted(fill.packs, "pack") << " of "
@@ -277,7 +275,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
     write_packed(prefix, *file.examples, packs, origin, arguments.force);
   }
   const Fill fill = fill_of(file, packs, settings.pack_length(a.seq_length), a.seq_length);
-  arguments.json ? print_json(a, file, fill) : print_text(arguments, file, fill);
+  arguments.json ? print_packing_json(a, file, fill) : print_packing_text(arguments, file, fill);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // mtrain data render: converts conversations to the text and tokens that a model is trained on.
 #include <CLI/CLI.hpp>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "conversation.h"
 #include "data_commands.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -25,13 +25,6 @@ struct RenderArguments {
   std::string input = "-", template_path, which = "default", tokenizer;
   std::vector<std::string> words, settings;  // all words; settings of the tokenizer
 };
-
-std::tm local_time() {
-  std::time_t now = std::time(nullptr);
-  std::tm out{};
-  ::localtime_r(&now, &out);
-  return out;
-}
 
 constexpr const char* kWanted =
     "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a "
@@ -144,7 +137,7 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFi
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-chat::TemplateFile template_of(const RenderArguments& arguments, const CLI::App& command) {
+chat::TemplateFile template_to_render(const RenderArguments& arguments, const CLI::App& command) {
   std::error_code ignored;
   chat::TemplateFile file = chat::find_template(arguments.template_path, arguments.which);
   if (!file.name.ends_with(".json"))
@@ -157,8 +150,8 @@ chat::TemplateFile template_of(const RenderArguments& arguments, const CLI::App&
   return file;
 }
 
-void render(Cli& cli, const RenderArguments& arguments, const CLI::App& command) {
-  chat::TemplateFile file = template_of(arguments, command);
+void render_template(Cli& cli, const RenderArguments& arguments, const CLI::App& command) {
+  chat::TemplateFile file = template_to_render(arguments, command);
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
   std::unique_ptr<Tokenizer> tokenizer;
@@ -215,7 +208,7 @@ void add_data_render(CLI::App& data, Cli& cli) {
                   cat("only one input is accepted, got ", a->words.size()),
                   "concatenate them: cat A B | mtrain data render …");
     if (!a->words.empty()) a->input = a->words.front();
-    render(cli, *a, *command);
+    render_template(cli, *a, *command);
   });
 }
 

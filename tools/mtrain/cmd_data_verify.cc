@@ -58,7 +58,7 @@ nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wante
 }
 
 /// Checks all pairs; the status is that of the first damaged one.
-void verify(Cli& cli, const VerifyArguments& arguments) {
+void verify_prepared(Cli& cli, const VerifyArguments& arguments) {
   const Wanted against = wanted(cli, arguments);
   for (const auto& prefix : arguments.prefixes) {
     nlohmann::ordered_json out;
@@ -123,7 +123,7 @@ void add_data_verify(CLI::App& data, Cli& cli) {
     check_tokenizer_settings(a->tokenizer, a->settings);
     MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is given",
                   "mtrain data verify PREFIX …");
-    verify(cli, *a);
+    verify_prepared(cli, *a);
   });
 }
 

@@ -36,7 +36,7 @@ struct Finding {
 };
 
 /// The value of a "key : value" file such as /proc/cpuinfo; "" when absent.
-std::string value_of(const fs::path& path, std::string_view key) {
+std::string file_value(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     size_t colon = line.find(':');
@@ -54,7 +54,7 @@ std::optional<uint64_t> number_of(const std::optional<std::string>& text) {
 }
 
 uint64_t kilobytes_of(std::string_view key) {
-  std::string value = value_of("/proc/meminfo", key);
+  std::string value = file_value("/proc/meminfo", key);
   return number_of(value.substr(0, value.find(' '))).value_or(0) * 1024;
 }
 
@@ -69,8 +69,8 @@ std::string auto_uses(const Backend& backend) {
 constexpr const char* kFeaturesKey = "Features";
 constexpr const char* kFeatures[] = {"asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"};
 std::string processor() {
-  std::string maker = value_of("/proc/cpuinfo", "CPU implementer"),
-              part = value_of("/proc/cpuinfo", "CPU part");
+  std::string maker = file_value("/proc/cpuinfo", "CPU implementer"),
+              part = file_value("/proc/cpuinfo", "CPU part");
   return maker.empty() ? "arm64" : cat("arm64 (implementer ", maker, ", part ", part, ")");
 }
 bool slow(const std::vector<std::string>&) { return false; }
@@ -79,7 +79,7 @@ constexpr const char* kFeaturesKey = "flags";
 constexpr const char* kFeatures[] = {"avx2",        "fma",         "f16c",     "avx512f",
                                      "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"};
 std::string processor() {
-  std::string model = value_of("/proc/cpuinfo", "model name");
+  std::string model = file_value("/proc/cpuinfo", "model name");
   return model.empty() ? "unknown processor" : model;
 }
 bool slow(const std::vector<std::string>& have) {
@@ -88,7 +88,7 @@ bool slow(const std::vector<std::string>& have) {
 #endif
 
 Finding cpu_features() {
-  std::string listed = " " + value_of("/proc/cpuinfo", kFeaturesKey) + " ";
+  std::string listed = " " + file_value("/proc/cpuinfo", kFeaturesKey) + " ";
   std::vector<std::string> have, lack;
   for (const char* feature : kFeatures)
     (listed.find(cat(" ", feature, " ")) != std::string::npos ? have : lack).emplace_back(feature);
@@ -321,25 +321,23 @@ Finding versions() {
       ""};
 }
 
-const char* name(State state) {
+const char* state_word(State state) {
   return state == State::ok ? "ok" : state == State::warn ? "warn" : "FAIL";
 }
 
-void print_json(const std::vector<Finding>& findings) {
+void print_findings_json(const std::vector<Finding>& findings) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& finding : findings)
     list.push_back({{"check", finding.name},
-                    {"state", name(finding.state)},
+                    {"state", state_word(finding.state)},
                     {"text", finding.text},
                     {"fix", finding.fix}});
-  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(
-                   2, ' ', false, nlohmann::json::error_handler_t::replace)
-            << '\n';
+  print_json({{"findings", list}});
 }
 
-void print_text(const std::vector<Finding>& findings) {
+void print_findings_text(const std::vector<Finding>& findings) {
   for (const auto& finding : findings) {
-    std::string state = name(finding.state), label = finding.name;
+    std::string state = state_word(finding.state), label = finding.name;
     state.resize(5, ' ');
     label.resize(9, ' ');
     std::cout << state << label << finding.text << '\n';
@@ -354,7 +352,7 @@ void doctor(Cli& cli, bool json) {
   for (auto& finding : devices(cli)) findings.push_back(std::move(finding));
   findings.push_back(launchers(cli));
   for (auto& finding : communicators(cli)) findings.push_back(std::move(finding));
-  json ? print_json(findings) : print_text(findings);
+  json ? print_findings_json(findings) : print_findings_text(findings);
   for (const auto& finding : findings)
     if (finding.state == State::fail && cli.status == 0)
       cli.status = static_cast<int>(finding.error_class);

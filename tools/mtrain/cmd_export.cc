@@ -36,7 +36,7 @@ std::string check_size(const std::string& text) {
              : cat("wanted a size such as 5GB or 500MB, got '", printable(text, 40), "'");
 }
 
-std::optional<DType> dtype_of(const ExportOptions& options) {
+std::optional<DType> exported_dtype(const ExportOptions& options) {
   return options.dtype.empty() || options.dtype == kQ8 ? std::nullopt
                                                        : dtype_from_name(options.dtype);
 }
@@ -55,7 +55,7 @@ void check_kind(const ExportOptions& options, bool shards_given) {
 
 std::optional<GgmlType> ggml_type(const ExportOptions& options) {
   if (options.dtype == kQ8) return GgmlType::q8_0;
-  const auto dtype = dtype_of(options);
+  const auto dtype = exported_dtype(options);
   return dtype ? std::optional(ggml_type_of(*dtype)) : std::nullopt;
 }
 
@@ -80,7 +80,7 @@ void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun
       "leave out --family");
   const PeftAdapter adapter = saved_adapter(run, options.from, plugins);
   const HfExported done =
-      write_peft_folder(adapter, dtype_of(options).value_or(DType::f32), options.to);
+      write_peft_folder(adapter, exported_dtype(options).value_or(DType::f32), options.to);
   say_done(cli, options, done,
            cat("adapters of step ", run.step, " for ", counted(adapter.modules.size(), "weight")));
   if (!cli.quiet) std::cout << "  for a folder with all weights: " << merge << "DIR\n";
@@ -97,7 +97,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                 "give a run's folder, or a folder step-N of its checkpoints");
   const ModelSource source = open_model(options.from, {}, plugins);
   const SavedRun& run = source.run;
-  const HfRunOptions how{.dtype = dtype_of(options),
+  const HfRunOptions how{.dtype = exported_dtype(options),
                          .family = options.family,
                          .shard_bytes = *hf_shard_bytes(options.shard_size),
                          .chat_template = chat_template_text(run.recipe)};
@@ -141,7 +141,7 @@ void convert(const Cli& cli, const ExportOptions& options) {
                 cat(printable(options.from), ": ", quantization.fault), quantization.fix);
   if (is_gguf(options)) return convert_to_gguf(cli, options, source);
   HfFolderWriter out(options.to);
-  const std::optional<DType> dtype = dtype_of(options);
+  const std::optional<DType> dtype = exported_dtype(options);
   const std::string origin = (source.path() / "config.json").string();
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
   const HfFamilies families = HfFamilies::read(plugin_host(cli).folders());

@@ -14,33 +14,33 @@
 namespace mtrain {
 namespace {
 
-struct Row {
+struct FamilyRow {
   const HfFamily* family;
   std::string lacks;
 };
 
-std::vector<Row> rows_of(const HfFamilies& families, const SchemaCatalog& catalog) {
-  std::vector<Row> out;
+std::vector<FamilyRow> rows_of(const HfFamilies& families, const SchemaCatalog& catalog) {
+  std::vector<FamilyRow> out;
   for (const HfFamily& family : families.all())
     out.push_back({&family, lacking_part(family, catalog.component("model", family.plugin))});
   return out;
 }
 
-void list_json(const std::vector<Row>& rows) {
+void print_families_json(const std::vector<FamilyRow>& rows) {
   auto out = nlohmann::ordered_json::array();
-  for (const Row& row : rows)
+  for (const FamilyRow& row : rows)
     out.push_back({{"model_type", row.family->model_type},
                    {"architectures", row.family->architectures},
                    {"plugin", row.family->plugin},
                    {"lacks", row.lacks},
                    {"compared", row.family->compared},
                    {"file", row.family->file.string()}});
-  std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  print_json(out);
 }
 
-void list_text(const std::vector<Row>& rows) {
+void print_families_text(const std::vector<FamilyRow>& rows) {
   size_t type = 10, plugin = 6;
-  for (const Row& row : rows) {
+  for (const FamilyRow& row : rows) {
     type = std::max(type, row.family->model_type.size());
     plugin = std::max(plugin, row.family->plugin.size());
   }
@@ -48,7 +48,7 @@ void list_text(const std::vector<Row>& rows) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
   };
-  for (const Row& row : rows)
+  for (const FamilyRow& row : rows)
     std::cout << padded(row.family->model_type, type) << padded(row.family->plugin, plugin)
               << (row.lacks.empty() ? join(row.family->architectures, ", ")
                                     : cat("not implemented: ", row.lacks))
@@ -57,14 +57,14 @@ void list_text(const std::vector<Row>& rows) {
 }
 
 /// The table of docs/families.md.
-void list_markdown(const std::vector<Row>& rows) {
+void print_families_markdown(const std::vector<FamilyRow>& rows) {
   std::cout
       << "# Families of Hugging Face models\n"
          "Written by `mtrain families --markdown`; [hugging-face.md](hugging-face.md) says how "
          "to use and to add them.\n\n"
          "| model_type | architectures | plugin | not implemented | compared with |\n"
          "|---|---|---|---|---|\n";
-  for (const Row& row : rows)
+  for (const FamilyRow& row : rows)
     std::cout << "| `" << row.family->model_type << "` | " << join(row.family->architectures, ", ")
               << " | `" << row.family->plugin << "` | " << row.lacks << " | "
               << row.family->compared << " |\n";
@@ -74,17 +74,19 @@ struct ListOptions {
   bool json = false, markdown = false;
 };
 
-void list(Cli& cli, const ListOptions& options) {
+void list_families(Cli& cli, const ListOptions& options) {
   const PluginHost plugins = plugin_host(cli);
   const SchemaCatalog catalog = schema_catalog(plugins);
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  const std::vector<Row> rows = rows_of(families, catalog);
-  options.json ? list_json(rows) : options.markdown ? list_markdown(rows) : list_text(rows);
+  const std::vector<FamilyRow> rows = rows_of(families, catalog);
+  options.json       ? print_families_json(rows)
+  : options.markdown ? print_families_markdown(rows)
+                     : print_families_text(rows);
   if (!families.faults().ok())
     throw Error(ErrorClass::plugin, families.faults().text(),
                 "correct these files; the families in them cannot be used");
   Report faults;
-  for (const Row& row : rows)
+  for (const FamilyRow& row : rows)
     if (const Schema* plugin = catalog.component("model", row.family->plugin);
         plugin && row.lacks.empty())
       faults.add(hf_family_faults(*row.family, *plugin, catalog.section("model")));
@@ -104,7 +106,7 @@ void add_families_command(CLI::App& app, Cli& cli) {
   command->add_flag("--markdown", options->markdown, "print as a table in Markdown")
       ->excludes(json);
   command->footer("Examples:\n  mtrain families\n  mtrain families --json");
-  command->callback([&cli, options] { list(cli, *options); });
+  command->callback([&cli, options] { list_families(cli, *options); });
 }
 
 }  // namespace mtrain

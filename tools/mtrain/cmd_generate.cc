@@ -59,7 +59,7 @@ void warn_of_unread_prompts(const GenerateOptions& options) {
 }
 
 /// The chat template of the run, or the one next to the tokenizer.
-chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
+chat::TemplateFile template_to_answer(const GenerateOptions& options, const Session& session) {
   if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
   const Recipe& recipe = session.recipe;
   if (auto own = template_of_run(recipe)) return std::move(*own);
@@ -94,7 +94,7 @@ void warn_of_untrained_template(const SavedRun& run, const std::string& name) {
 }
 
 void talk(const SavedRun& run, Session& session, const GenerateOptions& options) {
-  chat::TemplateFile file = template_of(options, session);
+  chat::TemplateFile file = template_to_answer(options, session);
   if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
   Conversation conversation(*session.tokenizer, std::move(file));
   if (!options.system.empty()) conversation.begin_with(options.system);

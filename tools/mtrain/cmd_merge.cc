@@ -27,7 +27,7 @@ struct MergeOptions {
   std::string from, into, base, dtype, shard_size = "5GB";
 };
 
-struct Source {
+struct AdapterSource {
   PeftAdapter adapter;
   fs::path base;
   std::string what;                   // "step 20"
@@ -35,7 +35,7 @@ struct Source {
 };
 
 /// The adapters of a run, with the folder that model.init_from names.
-Source of_run(const MergeOptions& options, PluginHost& plugins) {
+AdapterSource of_run(const MergeOptions& options, PluginHost& plugins) {
   std::vector<OverrideText> overrides;
   if (!options.base.empty())
     overrides.push_back({cat("model.init_from=", override_value_text(Node::string(
@@ -50,8 +50,8 @@ Source of_run(const MergeOptions& options, PluginHost& plugins) {
           cat("step ", run.step), run.recipe};
 }
 
-Source of_folder(const MergeOptions& options) {
-  Source out{read_peft_folder(options.from), options.base, "adapters"};
+AdapterSource of_folder(const MergeOptions& options) {
+  AdapterSource out{read_peft_folder(options.from), options.base, "adapters"};
   if (out.base.empty()) out.base = out.adapter.base;
   std::error_code error;
   MT_USER_CHECK(fs::is_regular_file(out.base / "config.json", error), ErrorClass::checkpoint,
@@ -63,14 +63,14 @@ Source of_folder(const MergeOptions& options) {
   return out;
 }
 
-void merge(const Cli& cli, const MergeOptions& options) {
+void merge_adapters(const Cli& cli, const MergeOptions& options) {
   PluginHost plugins = plugin_host(cli);
   const bool peft = is_peft_folder(options.from);
   MT_USER_CHECK(peft || is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from),
                     " is neither a run, nor a checkpoint, nor a folder with adapter_config.json"),
                 "give what has the adapters; --base gives the weights");
-  const Source source = peft ? of_folder(options) : of_run(options, plugins);
+  const AdapterSource source = peft ? of_folder(options) : of_run(options, plugins);
   const HfDir base(source.base);
   const std::string config = base.config_text();
   const std::optional<DType> dtype =
@@ -149,7 +149,7 @@ void add_merge_command(CLI::App& app, Cli& cli) {
       "Examples:\n"
       "  mtrain merge runs/lora --into models/tuned\n"
       "  mtrain merge adapters/mine --base models/Llama-3.2-1B --into models/tuned --dtype bf16");
-  command->callback([&cli, options] { merge(cli, *options); });
+  command->callback([&cli, options] { merge_adapters(cli, *options); });
 }
 
 }  // namespace mtrain

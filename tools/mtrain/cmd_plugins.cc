@@ -12,25 +12,25 @@
 namespace mtrain {
 namespace {
 
-std::string state_of(const PluginFileInfo& file) {
+std::string plugin_state(const PluginFileInfo& file) {
   return !file.problem.empty() ? "unusable" : file.shadowed ? "shadowed" : "ok";
 }
 
-void list_json(const PluginHost& host) {
+void print_plugins_json(const PluginHost& host) {
   auto plugins = nlohmann::ordered_json::array();
   for (const auto& file : host.list())
     plugins.push_back({{"kind", file.kind},
                        {"name", file.name},
-                       {"state", state_of(file)},
+                       {"state", plugin_state(file)},
                        {"doc", file.doc},
                        {"version", file.version},
                        {"identity", file.identity},
                        {"path", file.path.string()},
                        {"problem", file.problem}});
-  std::cout << plugins.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  print_json(plugins);
 }
 
-void list_text(const PluginHost& host) {
+void print_plugins_text(const PluginHost& host) {
   std::vector<PluginFileInfo> files = host.list();
   size_t kind_width = 4, name_width = 4;
   for (const auto& file : files) {
@@ -81,7 +81,7 @@ PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
                             : cat("there are: ", join(names, ", ")));
 }
 
-void inspect(const PluginHost& host, const std::string& word) {
+void inspect_plugin(const PluginHost& host, const std::string& word) {
   PluginFileInfo file = file_of(host, word);
   PluginImage image = read_plugin_image(file.path);
   std::cout << file.kind << ' ' << file.name << ": " << file.doc << '\n'
@@ -96,7 +96,7 @@ void inspect(const PluginHost& host, const std::string& word) {
 
 }  // namespace
 
-void print_plugins(const Cli& cli) { list_text(plugin_host(cli)); }
+void print_plugins(const Cli& cli) { print_plugins_text(plugin_host(cli)); }
 
 void add_plugins_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("plugins", "list and inspect the plugins");
@@ -114,7 +114,7 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
   ls->footer("Examples:\n  mtrain plugins ls\n  mtrain --plugin-path ./build plugins ls --json");
   ls->callback([&cli, json] {
     PluginHost host = plugin_host(cli);
-    *json ? list_json(host) : list_text(host);
+    *json ? print_plugins_json(host) : print_plugins_text(host);
   });
 
   auto* look = command->add_subcommand(
@@ -125,7 +125,7 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
       ->type_name("FILE|NAME");
   look->footer(
       "Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
-  look->callback([&cli, word] { inspect(plugin_host(cli), *word); });
+  look->callback([&cli, word] { inspect_plugin(plugin_host(cli), *word); });
 
   // The build calls it after linking a plugin.
   auto* write = command->add_subcommand(

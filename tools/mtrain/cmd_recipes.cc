@@ -13,16 +13,15 @@
 namespace mtrain {
 namespace {
 
-constexpr uint64_t kMaxRecipe = 1 << 20;  // bytes
-
 /// One row of a table of recipes.
-struct Row {
+struct RecipeRow {
   std::string name, file, description;
   RecipeState state;
   bool group = false, shadowed = false;
 };
 
-RecipeState state_of(const std::string& file, const PluginHost& plugins, Report* report = nullptr) {
+RecipeState recipe_state(const std::string& file, const PluginHost& plugins,
+                         Report* report = nullptr) {
   RecipeRequest request;
   request.recipe = file;
   try {
@@ -35,7 +34,7 @@ RecipeState state_of(const std::string& file, const PluginHost& plugins, Report*
   }
 }
 
-Node rows_node(const std::vector<Row>& rows) {
+Node rows_node(const std::vector<RecipeRow>& rows) {
   Node out = Node::list();
   for (const auto& row : rows) {
     Node needs = Node::list();
@@ -59,7 +58,7 @@ size_t characters(const std::string& text) {
 }
 
 /// One line for each: the name, the description and the state, in columns.
-std::string rows_text(const std::vector<Row>& rows) {
+std::string rows_text(const std::vector<RecipeRow>& rows) {
   constexpr size_t kDescription = 60;  // bytes
   std::vector<std::string> descriptions;
   size_t name_width = 0, description_width = 0;
@@ -89,22 +88,22 @@ std::string rows_text(const std::vector<Row>& rows) {
   return out.empty() ? "no recipes; see `mtrain config searchpath`\n" : out;
 }
 
-void list(const Cli& cli, bool groups, bool json) {
+void show_recipes(const Cli& cli, bool groups, bool json) {
   PluginHost plugins = plugin_host(cli);
-  std::vector<Row> rows;
+  std::vector<RecipeRow> rows;
   for (const auto& recipe : list_recipes(search_folders(plugins.folders()))) {
     bool group = !recipe.group.empty();
     if (group && !groups) continue;
     rows.push_back({recipe.name, recipe.file.string(), recipe.description,
-                    group ? RecipeState() : state_of(recipe.file.string(), plugins), group,
+                    group ? RecipeState() : recipe_state(recipe.file.string(), plugins), group,
                     recipe.shadowed});
   }
   print_answer(json, rows_node(rows), rows_text(rows));
 }
 
-void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
+void verify_recipes(Cli& cli, const std::vector<std::string>& files, bool json) {
   PluginHost plugins = plugin_host(cli);
-  std::vector<Row> rows;
+  std::vector<RecipeRow> rows;
   std::vector<std::string> wanted = files;
   if (files.empty())
     for (const auto& recipe : list_recipes(search_folders(plugins.folders())))
@@ -112,7 +111,7 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
   for (const auto& path_or_name : wanted) {
     Report report;
     std::string file = recipe_file(cli, path_or_name).string();
-    rows.push_back({file, file, "", state_of(file, plugins, &report)});
+    rows.push_back({file, file, "", recipe_state(file, plugins, &report)});
     if (rows.back().state.kind != RecipeState::Kind::faulty) continue;
     cli.status = static_cast<int>(ErrorClass::config);
     if (!json) std::cerr << report.text() << '\n';
@@ -127,7 +126,7 @@ void add_list(CLI::App& recipes, Cli& cli) {
   command->add_flag("--groups", *groups, "also list the options of groups: optimizer/adamw, …");
   auto json = add_json_flag(*command);
   command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes ls --groups --json");
-  command->callback([&cli, groups, json] { list(cli, *groups, *json); });
+  command->callback([&cli, groups, json] { show_recipes(cli, *groups, *json); });
 }
 
 void add_cat(CLI::App& recipes, Cli& cli) {
@@ -138,7 +137,7 @@ void add_cat(CLI::App& recipes, Cli& cli) {
       "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its "
       "settings");
   command->callback([&cli, path_or_name] {
-    std::cout << read_file(recipe_file(cli, *path_or_name), kMaxRecipe);
+    std::cout << read_file(recipe_file(cli, *path_or_name), kMaxRecipeBytes);
   });
 }
 
@@ -172,7 +171,7 @@ void add_verify(CLI::App& recipes, Cli& cli) {
       "Exit status: 10 if a recipe is invalid; a recipe that needs features that are not "
       "implemented, or not in this build, is not invalid.\n"
       "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");
-  command->callback([&cli, files, json] { verify(cli, *files, *json); });
+  command->callback([&cli, files, json] { verify_recipes(cli, *files, *json); });
 }
 
 }  // namespace

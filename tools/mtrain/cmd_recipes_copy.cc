@@ -13,8 +13,6 @@
 namespace mtrain {
 namespace {
 
-constexpr uint64_t kMaxRecipe = 1 << 20;  // bytes
-
 /// The path of the schema for editors: relative to the recipe if both are in one project, which can
 /// then be moved or shared; absolute if mtrain is installed elsewhere.
 std::string schema_reference(const fs::path& recipe) {
@@ -106,7 +104,7 @@ void copy(const Cli& cli, const std::string& path_or_name, const std::string& to
   SchemaCatalog catalog = schema_catalog(plugins);
   const std::string package = package_of(file, catalog);
   auto source =
-      std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
+      std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipeBytes));
   Report report;
   std::vector<fs::path> from = {paths_start(file, folders)};
   if (is_installed(fs::absolute(file), folders)) from.push_back(shared_folder(""));

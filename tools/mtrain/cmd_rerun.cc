@@ -22,7 +22,7 @@ namespace mtrain {
 namespace {
 
 /// Whether an override gives the run's folder: run.dir=x, ++run.dir=x, run={dir: x}.
-bool names_folder(const OverrideText& override) {
+bool sets_run_folder(const OverrideText& override) {
   const std::string setting(setting_of_override(override.text));
   if (setting == "run.dir") return true;
   if (setting != "run") return false;
@@ -46,7 +46,7 @@ fs::path new_folder_next_to(const fs::path& run) {
 }
 
 /// A part of a run to repeat: settings, and the steps that were trained with them.
-struct Part {
+struct RunPart {
   SavedConfig saved;
   int64_t first = 0;
   std::optional<int64_t> last;  // absent: up to its train.steps
@@ -72,9 +72,9 @@ bool has_time_limit(const SavedConfig& saved) {
 
 /// The parts of a run from its first step; consecutive parts with the same settings are one. A run
 /// without a complete history is one part with its newest settings, and a warning says so.
-std::vector<Part> parts_of(const fs::path& path, bool log_missing) {
+std::vector<RunPart> parts_of_run(const fs::path& path, bool log_missing) {
   SavedConfig saved = read_saved_config(path);
-  std::vector<Part> out;
+  std::vector<RunPart> out;
   const std::vector<HistoryPart> history_parts = parts_of_history(records_of(path, saved));
   const bool known = !history_parts.empty() && history_parts.front().first == 0 &&
                      (history_parts.front().invocation.number > 0 || history_parts.size() == 1);
@@ -188,7 +188,7 @@ void compare_with(const std::string& run, const SavedConfig& saved, const SavedC
 
 /// Checks that a given folder is empty, or contains an interrupted repetition of the same run; else
 /// Error(checkpoint).
-void require_own_folder(const std::string& run, const std::vector<Part>& parts,
+void require_own_folder(const std::string& run, const std::vector<RunPart>& parts,
                         const std::vector<Recipe>& recipes, PluginHost& plugins) {
   const fs::path folder = recipes.back().run_directory();
   std::error_code ignored;
@@ -225,10 +225,10 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
   const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   Cli ranks = cli;
-  if (std::none_of(overrides.begin(), overrides.end(), names_folder))
+  if (std::none_of(overrides.begin(), overrides.end(), sets_run_folder))
     ranks.words.push_back(cat("run.dir=", override_value_text(Node::string(folder.string()))));
   cli.status = launch_recipe(
-      ranks, rerun_request(cli, words, parts_of(names[0], false).back().saved, folder), nproc);
+      ranks, rerun_request(cli, words, parts_of_run(names[0], false).back().saved, folder), nproc);
 }
 
 void rerun(Cli& cli, const RecipeWords& words) {
@@ -236,7 +236,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
   const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
   const bool other_data = sets(overrides, decides_data);
   const bool first = launched_rank() == 0;
-  std::vector<Part> parts = parts_of(names[0], first);
+  std::vector<RunPart> parts = parts_of_run(names[0], first);
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   std::vector<Recipe> recipes;

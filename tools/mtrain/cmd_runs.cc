@@ -39,12 +39,8 @@ Json row(const RunSummary& run) {
            run.invocations.empty() ? Json() : Json(run.invocations.front().invocation.started)}};
 }
 
-void print(const Json& json) {
-  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
-
 /// A run that cannot be read affects only its own line, not the list.
-void list(const Cli& cli, const fs::path& folder, bool json) {
+void list_runs(const Cli& cli, const fs::path& folder, bool json) {
   std::error_code ignored;
   MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::usage,
                 cat("there is no folder ", printable(folder.string())),
@@ -71,7 +67,7 @@ void list(const Cli& cli, const fs::path& folder, bool json) {
         std::cout << fmt::format("{:{}}  {}\n", path.string(), width, printable(error.message()));
     }
   }
-  if (json) return print(rows);
+  if (json) return print_json(rows);
   if (runs.empty() && !cli.quiet) std::cout << "no runs in " << printable(folder.string()) << '\n';
 }
 
@@ -131,9 +127,9 @@ void show_invocation(const InvocationSummary& item) {
                              change.where.empty() ? "" : cat("   (", change.where, ")"));
 }
 
-void show(const fs::path& folder, bool json) {
+void show_run(const fs::path& folder, bool json) {
   const RunSummary run = summarize_run(run_of(folder));
-  if (json) return print(show_json(run));
+  if (json) return print_json(show_json(run));
   std::cout << fmt::format("{}: step {}{}, loss {}, valid loss {}\n", run.folder.string(),
                            steps_text(run), run.rewound_to ? " (after checkpoint rewind)" : "",
                            loss_text(run.loss), loss_text(run.valid_loss));
@@ -160,7 +156,7 @@ void add_runs_command(CLI::App& app, Cli& cli) {
       ->type_name("DIR");
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer("Examples:\n  mtrain runs ls\n  mtrain runs ls sweeps/lr --json");
-  ls->callback([&cli, folder, json] { list(cli, *folder, *json); });
+  ls->callback([&cli, folder, json] { list_runs(cli, *folder, *json); });
   auto* one = command->add_subcommand(
       "show",
       "show a run's history: each invocation with its steps and changed settings; checkpoints");
@@ -169,7 +165,7 @@ void add_runs_command(CLI::App& app, Cli& cli) {
       ->type_name("RUN");
   one->add_flag("--json", *json, "print as JSON");
   one->footer("Examples:\n  mtrain runs show runs/latest\n  mtrain runs show runs/first --json");
-  one->callback([run, json] { show(*run, *json); });
+  one->callback([run, json] { show_run(*run, *json); });
 }
 
 }  // namespace mtrain

@@ -27,13 +27,13 @@ struct VerifyWords {
 
 /// "2/5": the second of five parts of the layouts (every fifth layout), so that several machines
 /// can divide them.
-struct Part {
+struct LayoutPart {
   size_t mine = 1, parts = 1;
   bool has(size_t index) const { return index % parts == mine - 1; }
 };
 
-Part part_of(const std::string& words) {
-  Part part;
+LayoutPart part_of(const std::string& words) {
+  LayoutPart part;
   if (words.empty()) return part;
   auto numbers = split(words, '/');
   auto number = [&](size_t i, size_t& out) {
@@ -51,7 +51,7 @@ Part part_of(const std::string& words) {
 /// The selected layouts: their names contain every word of `only`, except for words after a '!',
 /// which they must not contain, and they are in the selected part.
 std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
-  Part part = part_of(words.part);
+  LayoutPart part = part_of(words.part);
   std::vector<RankLayout> out;
   size_t named = 0;
   for (const auto& layout :
@@ -103,7 +103,7 @@ void list_only(const LayoutVerifier& verifier, const std::vector<RankLayout>& la
   std::cout << verify_summary(verifier.layouts(), {});
 }
 
-void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
+void verify_layouts(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
   SignalWatch signals;
   words.options.stop = [&] { return signals.received() != 0; };
   PluginHost plugins = plugin_host(cli);
@@ -183,7 +183,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
       "layouts.json\n"
       "  mtrain verify layouts quickstart mixed_precision.dtype=fp32 --ranks 8 --only 'tp2+sp "
       "zb_h1'");
-  layouts->callback([&cli, recipe, words] { verify(cli, *recipe, *words); });
+  layouts->callback([&cli, recipe, words] { verify_layouts(cli, *recipe, *words); });
 }
 
 }  // namespace mtrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -10,11 +11,6 @@ namespace {
 bool is_folder(const fs::directory_entry& entry) {
   std::error_code ignored;
   return entry.is_directory(ignored);
-}
-
-bool there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 bool names_model(const FieldSpec& spec) { return spec.path == "init_from"; }
@@ -48,7 +44,7 @@ std::vector<Candidate> complete_pair(const std::string& typed) {
 std::vector<Candidate> complete_model(const std::string& typed) {
   std::vector<Candidate> out = complete_run(typed);
   for (auto& candidate : out)
-    if (candidate.text.ends_with('/') && there(fs::path(candidate.text) / "config.json"))
+    if (candidate.text.ends_with('/') && path_exists(fs::path(candidate.text) / "config.json"))
       candidate = {candidate.text.substr(0, candidate.text.size() - 1), "Hugging Face model"};
   return out;
 }
@@ -75,8 +71,8 @@ bool is_dead_path(const FieldSpec& spec, const std::string& value) {
   if (!spec.input_path) return false;
   std::string path = value;
   std::erase(path, '\'');
-  return !path.empty() && path.find('[') == std::string::npos && !there(path) &&
-         !there(path + ".idx");
+  return !path.empty() && path.find('[') == std::string::npos && !path_exists(path) &&
+         !path_exists(path + ".idx");
 }
 
 }  // namespace mtrain

@@ -79,7 +79,7 @@ complete -c mtrain -f -a '(__mtrain_complete)'
 constexpr std::string_view kProgram = "PROGRAM";  // in a script: the path of this program, quoted
 
 /// As one word of any of these shells.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -90,7 +90,7 @@ std::string quoted(const std::string& text) {
 std::string completion_script(const std::string& shell) {
   std::string out = shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
   return out.replace(out.find(kProgram), kProgram.size(),
-                     quoted((program_directory() / "mtrain").string()));
+                     shell_quoted((program_directory() / "mtrain").string()));
 }
 
 void add_completion_command(CLI::App& app, Cli&) {

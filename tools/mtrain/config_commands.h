@@ -1,6 +1,7 @@
 // The subcommands of `mtrain config`, each added by the file that implements it.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@ void add_config_diff(CLI::App& config, Cli& cli);
 void add_config_migrate(CLI::App& config, Cli& cli);
 
 void add_recipes_copy(CLI::App& recipes, Cli& cli);
+
+inline constexpr uint64_t kMaxRecipeBytes = 1 << 20;
 
 /// The file of a recipe given by its name or path. Throws Error(config) if there is none.
 fs::path recipe_file(const Cli& cli, const std::string& path_or_name);

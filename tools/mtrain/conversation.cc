@@ -1,7 +1,6 @@
 #include "conversation.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
@@ -10,6 +9,13 @@
 #include "mtrain/finetune/sft_data.h"
 
 namespace mtrain {
+
+std::tm local_time() {
+  std::time_t now = std::time(nullptr);
+  std::tm out{};
+  ::localtime_r(&now, &out);
+  return out;
+}
 
 std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe) {
   if (recipe.settings.dataset.type != "sft") return std::nullopt;
@@ -32,13 +38,6 @@ std::string chat_template_text(const Recipe& recipe) {
 namespace {
 
 constexpr const char* kWords = "wordsofanassistant";  // to find what a template writes after it
-
-std::tm local_time() {
-  std::time_t now = std::time(nullptr);
-  std::tm out{};
-  ::localtime_r(&now, &out);
-  return out;
-}
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 // reference to its tokenizer. For one thread at a time.
 #pragma once
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,8 @@
 
 namespace mtrain {
 
+/// The time of now, for templates that write it.
+std::tm local_time();
 /// The chat template that a fine-tuning run sets, by name or as a file; nothing where it uses the
 /// tokenizer's or none.
 std::optional<chat::TemplateFile> template_of_run(const Recipe& recipe);

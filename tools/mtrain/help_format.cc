@@ -23,7 +23,7 @@ std::string range_of(const std::string& check) {
              check.substr(end, check.size() - 1 - end));
 }
 
-std::vector<std::string> parts_of(const CLI::Option& option) {
+std::vector<std::string> type_parts(const CLI::Option& option) {
   return split(option.get_type_name(), ':');
 }
 
@@ -55,7 +55,7 @@ class HelpFormatter final : public CLI::Formatter {
 }  // namespace
 
 std::string value_name(const CLI::Option& option) {
-  const std::vector<std::string> parts = parts_of(option);
+  const std::vector<std::string> parts = type_parts(option);
   for (const auto& part : parts)
     if (part.starts_with('{')) return part;
   const std::string& type = parts.empty() ? "" : parts.front();
@@ -66,14 +66,14 @@ std::string value_name(const CLI::Option& option) {
 std::string value_words(const CLI::Option& option) {
   if (option.get_type_size() == 0) return "";
   std::vector<std::string> out;
-  for (const auto& part : parts_of(option))
+  for (const auto& part : type_parts(option))
     if (std::string range = range_of(part); !range.empty()) out.push_back(std::move(range));
   if (!option.get_default_str().empty()) out.push_back(cat("default ", option.get_default_str()));
   return join(out, ", ");
 }
 
 std::string value_range(const CLI::Option& option) {
-  for (const auto& part : parts_of(option))
+  for (const auto& part : type_parts(option))
     if (const std::string range = range_of(part); !range.empty())
       return part == "NONNEGATIVE" ? "of at least 0"
              : part == "POSITIVE"  ? range

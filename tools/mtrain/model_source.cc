@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
@@ -22,11 +23,6 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kLongest = 4096;  // maximum tokens of a sample, since memory grows with it
-
-bool there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::string tokenizer_of(const fs::path& folder) {
   if (std::string type = tokenizer_type_in(folder); !type.empty()) return type;
@@ -60,7 +56,7 @@ int64_t length_of(const std::string& config, const HfFamilies& families, const H
 
 /// The type that config.json says (dtype, or torch_dtype): a model in fp32 is computed in fp32; a
 /// model in a smaller type in the faster of bf16 and fp32 on this backend.
-std::string dtype_of(const std::string& config) {
+std::string dtype_of_config(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
     if (json.is_object() && json.contains(key) && json[key].is_string())
@@ -88,7 +84,7 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
   return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n",
              tokenizer, "dataset: mock\n", scores ? "objective: classification\n" : "",
-             "train: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n", more);
+             "train: {steps: 0}\nmixed_precision: {dtype: ", dtype_of_config(config), "}\n", more);
 }
 
 /// The recipe of this text. Its paths come from no file of the user, so errors about them need not
@@ -149,7 +145,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<OverrideText
 
 /// A model expects the ids of the tokenizer with which it was trained. A dataset without text says
 /// nothing about the tokenizer.
-void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
+void warn_of_changed_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
   const std::string& trained = source.run.tokenizer;
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
     return;
@@ -173,7 +169,7 @@ std::string model_name(const fs::path& path) {
 void refuse_file_of_folder(const fs::path& from) {
   std::error_code ignored;
   const fs::path folder = from.has_parent_path() ? from.parent_path() : fs::path(".");
-  MT_USER_CHECK(!fs::is_regular_file(from, ignored) || !there(folder / "config.json"),
+  MT_USER_CHECK(!fs::is_regular_file(from, ignored) || !path_exists(folder / "config.json"),
                 ErrorClass::checkpoint, cat(from.string(), " is a file of a Hugging Face folder"),
                 cat("point --from to the folder: --from ", folder.string()));
 }
@@ -204,7 +200,7 @@ SavedRun saved_run(const fs::path& from, const std::vector<OverrideText>& overri
 }  // namespace
 
 bool is_hugging_face(const fs::path& folder) {
-  return there(folder / "config.json") && !is_saved_run(folder);
+  return path_exists(folder / "config.json") && !is_saved_run(folder);
 }
 
 Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>& overrides,
@@ -251,7 +247,7 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
   if (source.hugging_face)
     warn_of_other_tokenizer(source.run.recipe, *session->tokenizer, plugins);
   else
-    warn_of_other_tokenizer(source, *session->tokenizer);
+    warn_of_changed_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
     if (frozen) require_base(source.run.recipe, source.run.base, describe(source));

@@ -26,7 +26,7 @@ std::vector<std::string> settings_named(const std::string& name, const SchemaCat
 }
 
 /// The value of the option: after its '=', or the next word.
-std::string value_of(const std::string& option, const std::vector<std::string>& words) {
+std::string option_value(const std::string& option, const std::vector<std::string>& words) {
   if (size_t equals = option.find('='); equals != std::string::npos)
     return option.substr(equals + 1);
   auto at = std::find(words.begin(), words.end(), option);
@@ -51,7 +51,7 @@ std::string setting_for_option(const std::string& option, const std::vector<std:
     settings = settings_named(std::string(foreign->setting), catalog);
   if (settings.empty()) settings = settings_named(name, catalog), foreign = nullptr;
   if (settings.empty()) return "";
-  const std::string value = printable(value_of(option, words), 60);
+  const std::string value = printable(option_value(option, words), 60);
   for (auto& setting : settings) setting += "=" + value;
   return cat("write ", join(settings, " or "), ": settings have no dashes",
              foreign && !foreign->how.empty() ? cat(" (", foreign->how, ")") : "");

@@ -32,7 +32,7 @@ class Positions {
 };
 
 /// Whether a word names a folder and not a recipe; a recipe of the same name takes precedence.
-bool names_folder(const Cli& cli, const std::string& word) {
+bool is_folder_word(const Cli& cli, const std::string& word) {
   std::error_code ignored;
   if (word == "-" || !fs::is_directory(word, ignored)) return false;
   auto found = find_recipe(word, search_folders(plugin_folders(cli.plugin_path)));
@@ -133,7 +133,7 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& recipe_words) {
   std::vector<std::string> names;
   RecipeRequest request = sorted_words(cli, recipe_words, 1, names);
   request.recipe = names.front();
-  MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage,
+  MT_USER_CHECK(!is_folder_word(cli, request.recipe), ErrorClass::usage,
                 cat(printable(request.recipe), " is a folder, but a recipe is required"),
                 cat("to repeat a run use mtrain rerun ", printable(request.recipe),
                     ", to show its settings mtrain config show ", printable(request.recipe)));
@@ -150,7 +150,7 @@ RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& recipe_wo
 }
 
 std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
-  if (!names_folder(cli, request.recipe)) return std::nullopt;
+  if (!is_folder_word(cli, request.recipe)) return std::nullopt;
   const fs::path folder = run_of(request.recipe);
   SavedConfig saved = read_saved_config(request.recipe);
   SavedIdentity identity = identity_of(saved);
@@ -179,7 +179,7 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& recipe_words,
   }
   auto folders = search_folders(plugins.folders());
   auto is_recipe = [&](const std::string& word) {
-    return word == "-" || names_folder(cli, word) || find_recipe(word, folders).has_value();
+    return word == "-" || is_folder_word(cli, word) || find_recipe(word, folders).has_value();
   };
   auto is_path = [](const std::string& word) {
     return word.find('/') != std::string::npos || word.ends_with(".yaml");

@@ -12,7 +12,7 @@
 namespace mtrain {
 namespace {
 
-std::string shown(const std::optional<double>& value) {
+std::string short_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.4f}", *value) : "-";
 }
 std::string exact(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
@@ -23,7 +23,7 @@ std::string settings_text(const TrialResult& row) {
   return out;
 }
 
-std::string quoted(const std::string& text) {
+std::string csv_quoted(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string out = "\"";
   for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -76,8 +76,9 @@ std::string SweepTable::text() const {
                                                   "time"}};
   for (const auto& row : rows_)
     lines.push_back({std::to_string(row.trial), printable(settings_text(row), 100), row.outcome,
-                     std::to_string(row.steps), shown(row.last_loss), shown(row.best_loss),
-                     shown(row.best_val_loss), row.seconds ? human_seconds(*row.seconds) : "-"});
+                     std::to_string(row.steps), short_number(row.last_loss),
+                     short_number(row.best_loss), short_number(row.best_val_loss),
+                     row.seconds ? human_seconds(*row.seconds) : "-"});
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], width(line[c]));
@@ -100,14 +101,14 @@ std::string SweepTable::csv() const {
     for (const auto& [key, value] : row.settings)
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   std::string out = "trial";
-  for (const auto& key : keys) out += "," + quoted(key);
+  for (const auto& key : keys) out += "," + csv_quoted(key);
   out += ",outcome,steps,last_loss,best_loss,best_val_loss,seconds\n";
   for (const auto& row : rows_) {
     out += std::to_string(row.trial);
     for (const auto& key : keys) {
       auto found = std::find_if(row.settings.begin(), row.settings.end(),
                                 [&](const auto& s) { return s.first == key; });
-      out += "," + (found == row.settings.end() ? "" : quoted(found->second));
+      out += "," + (found == row.settings.end() ? "" : csv_quoted(found->second));
     }
     out += cat(",", row.outcome, ",", row.steps, ",", exact(row.last_loss), ",",
                exact(row.best_loss), ",", exact(row.best_val_loss), ",", exact(row.seconds), "\n");

@@ -26,7 +26,7 @@ std::string title(const SweepTrial& trial) {
 
 /// Writes in order with the contents of std::cout, and completely even if the reader of a pipe is
 /// slow.
-void print(const std::string& text) {
+void print_whole(const std::string& text) {
   std::cout.flush();
   TextStream out(1);
   out.write(text);
@@ -128,7 +128,7 @@ class SweepRun {
   /// ended.
   int run(size_t i, bool keep_going) {
     const SweepTrial& trial = trials_[i];
-    if (!cli_.quiet) print(title(trial) + "\n");
+    if (!cli_.quiet) print_whole(title(trial) + "\n");
     const fs::path& folder = folders_.of_trials[i];
     auto keep = [&](int status) {
       TrialResult& row = table_[i];
@@ -152,9 +152,9 @@ class SweepRun {
 
   void print_table() const {
     if (!began_) return;
-    print(cli_.quiet ? table_.text()
-                     : cat("\n", table_.text(), "kept in ",
-                           (folders_.common / "sweep.csv").string(), "\n"));
+    print_whole(cli_.quiet ? table_.text()
+                           : cat("\n", table_.text(), "kept in ",
+                                 (folders_.common / "sweep.csv").string(), "\n"));
   }
 
  private:

@@ -122,7 +122,7 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   }
 };
 
-void check(const Tensor& qkv, const HeadLayout& layout) {
+void check_qkv(const Tensor& qkv, const HeadLayout& layout) {
   MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ",
            layout.groups, " groups");
   MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(),
@@ -149,7 +149,7 @@ void check_scores(const AttentionScores& scores, const HeadLayout& layout, const
 
 Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
             const Tensor& positions) {
-  check(qkv, layout);
+  check_qkv(qkv, layout);
   MT_CHECK(positions.numel() == qkv.size(0), positions.shape());
   MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ",
            layout.head_dim);
@@ -159,7 +159,7 @@ Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
 
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds,
                  const AttentionScores& scores, const Tensor& sinks) {
-  check(qkv, layout);
+  check_qkv(qkv, layout);
   check_scores(scores, layout, qkv, sinks);
   MT_CHECK(bounds && bounds->size() >= 2 && bounds->front() == 0 && bounds->back() == qkv.size(0) &&
                std::is_sorted(bounds->begin(), bounds->end()),

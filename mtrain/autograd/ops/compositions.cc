@@ -117,7 +117,7 @@ Tensor convert(const Tensor& x, DType to) {
   return x.dtype() == to ? x : apply(Convert{.to = to}, x);
 }
 Tensor in_float(const Tensor& x) { return convert(x, DType::f32); }
-Tensor unary(const Tensor& x, UnaryKind kind, float shift = 0) {
+Tensor apply_unary(const Tensor& x, UnaryKind kind, float shift = 0) {
   require_kernel(x.context(), x.context().kernels().unary, "unary");
   return apply(Unary{.kind = kind, .shift = shift}, x);
 }
@@ -185,7 +185,7 @@ struct TakeHeads {  // y = some heads of qkv
     range.copy(ctx, g[0].accumulator(ctx, whole, dy.dtype()), dy, true);
   }
 };
-struct JoinHeads {  // qkv = the heads of q, k and v
+struct JoinQkv {  // qkv = the heads of q, k and v
   std::array<HeadRange, 3> ranges;
   Tensor forward(ExecutionContext& ctx, const Tensor& q, const Tensor& k, const Tensor& v) {
     Tensor qkv = ctx.zeros({q.size(0), ranges[0].layout.width()}, q.dtype());
@@ -229,7 +229,7 @@ Tensor norm_of_heads(const Tensor& x, const HeadNormForm& form, const Tensor& w,
     Tensor sums = apply(SumRows{}, mul(x, x));
     if (form.join) sums = apply(JoinSums{.form = form, .keys = keys}, sums);
     Tensor means = scale(sums, 1.0f / static_cast<float>(form.join ? whole : cols));
-    y = mul(x, in_columns(unary(means, UnaryKind::rsqrt, form.eps), cols));
+    y = mul(x, in_columns(apply_unary(means, UnaryKind::rsqrt, form.eps), cols));
   } else {
     const bool shared = form.rows == HeadNormForm::Rows::head;
     Tensor rows = x.view({tokens * (cols / head_dim), head_dim}), ones;
@@ -258,24 +258,24 @@ Tensor head_norm(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm
   require_kernel(qkv.context(), qkv.context().kernels().copy_blocks, "copy_blocks");
   Tensor normed_q = normed(q, weights.q, weights.q_bias),
          normed_k = normed(k, weights.k, weights.k_bias);
-  return apply(JoinHeads{{q, k, v}}, normed_q, normed_k, apply(TakeHeads{v}, qkv));
+  return apply(JoinQkv{{q, k, v}}, normed_q, normed_k, apply(TakeHeads{v}, qkv));
 }
 
 Tensor sigmoid_mul(const Tensor& gate, const Tensor& x) {
-  return convert(mul(unary(in_float(gate), UnaryKind::sigmoid), in_float(x)), x.dtype());
+  return convert(mul(apply_unary(in_float(gate), UnaryKind::sigmoid), in_float(x)), x.dtype());
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   Tensor g = in_float(gate);
-  return convert(mul(mul(g, unary(g, UnaryKind::sigmoid)), in_float(up)), gate.dtype());
+  return convert(mul(mul(g, apply_unary(g, UnaryKind::sigmoid)), in_float(up)), gate.dtype());
 }
 
 namespace {
 Tensor gelu_in_float(const Tensor& x, GeluKind kind) {
-  if (kind == GeluKind::erf) return mul(x, unary(x, UnaryKind::normal_cdf));
+  if (kind == GeluKind::erf) return mul(x, apply_unary(x, UnaryKind::normal_cdf));
   constexpr float kCubic = 0.044715f, kTwoC = 1.5957691216057308f;  // 2 sqrt(2/π)
   Tensor inner = scale(add(x, scale(mul(mul(x, x), x), kCubic)), kTwoC);
-  return mul(x, unary(inner, UnaryKind::sigmoid));
+  return mul(x, apply_unary(inner, UnaryKind::sigmoid));
 }
 }  // namespace
 
@@ -288,19 +288,19 @@ Tensor gelu_mul(const Tensor& gate, const Tensor& up, GeluKind kind) {
 }
 
 Tensor relu(const Tensor& x, ReluKind kind) {
-  Tensor y = unary(in_float(x), UnaryKind::relu);
+  Tensor y = apply_unary(in_float(x), UnaryKind::relu);
   return convert(kind == ReluKind::squared ? mul(y, y) : y, x.dtype());
 }
 
 Tensor map_logits(const Tensor& x, const LogitMap& map) {
   if (map.cap == 0) return scale(x, map.scale);
   Tensor inner = scale(in_float(x), map.scale / map.cap);
-  return convert(scale(unary(inner, UnaryKind::tanh), map.cap), x.dtype());
+  return convert(scale(apply_unary(inner, UnaryKind::tanh), map.cap), x.dtype());
 }
 
 Tensor rms_norm(const Tensor& x_in, const Tensor& w, float eps, float offset) {
   Tensor x = in_float(x_in);
-  Tensor rstd = unary(row_means(mul(x, x)), UnaryKind::rsqrt, eps);
+  Tensor rstd = apply_unary(row_means(mul(x, x)), UnaryKind::rsqrt, eps);
   return convert(weighted(mul(x, in_columns(rstd, x.size(1))), w, offset), x_in.dtype());
 }
 
@@ -308,7 +308,7 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& w, const Tensor& b, float ep
   Tensor x = in_float(x_in);
   int64_t rows = x.size(0), cols = x.size(1);
   Tensor centred = add(x, in_columns(scale(row_means(x), -1), cols));
-  Tensor rstd = unary(row_means(mul(centred, centred)), UnaryKind::rsqrt, eps);
+  Tensor rstd = apply_unary(row_means(mul(centred, centred)), UnaryKind::rsqrt, eps);
   Tensor y = weighted(mul(centred, in_columns(rstd, cols)), w, offset);
   if (b.defined()) y = add(y, in_rows(b, rows));
   return convert(y, x_in.dtype());

@@ -9,8 +9,8 @@ namespace mtrain {
 namespace {
 
 /// to (+)= factor * from.
-void scaled(ExecutionContext& ctx, const Tensor& from, const Tensor& to, float factor,
-            bool accumulate) {
+void accumulate_scaled(ExecutionContext& ctx, const Tensor& from, const Tensor& to, float factor,
+                       bool accumulate) {
   ctx.kernels().cast(ctx.stream(), {.src = from.raw(),
                                     .dst = to.raw(),
                                     .count = from.numel(),
@@ -38,7 +38,7 @@ struct Add {  // y = a + factor * b;  da = dy, db = factor * dy
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     if (g[1].wanted() && factor != 1) {
       auto [db, accumulate] = g[1].slot(ctx, dy.shape(), dy.dtype());
-      scaled(ctx, dy, db, factor, accumulate);
+      accumulate_scaled(ctx, dy, db, factor, accumulate);
     }
     if (g[0].wanted()) g[0].give(ctx, dy);
     if (g[1].wanted() && factor == 1) g[1].give(ctx, dy);
@@ -99,12 +99,12 @@ struct Scale {  // y = factor * x;  dx = factor * dy
   MaybePlacement placed(const Tensor& x) const { return ResultPlacement("scale", x); }
   Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     Tensor y = ctx.empty(x.shape(), x.dtype());
-    scaled(ctx, x, y, factor, false);
+    accumulate_scaled(ctx, x, y, factor, false);
     return y;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     auto [dx, accumulate] = g[0].slot(ctx, dy.shape(), dy.dtype());
-    scaled(ctx, dy, dx, factor, accumulate);
+    accumulate_scaled(ctx, dy, dx, factor, accumulate);
   }
 };
 

@@ -156,8 +156,8 @@ struct HeadNorm {  // y = norm(x) of queries and keys, y = x of values
   }
 };
 
-void check(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm& form,
-           const HeadNormWeights& weights) {
+void check_head_norm(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm& form,
+                     const HeadNormWeights& weights) {
   MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ",
            layout.groups, " groups");
   MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(),
@@ -179,7 +179,7 @@ void check(const Tensor& qkv, const HeadLayout& layout, const HeadNormForm& form
 
 Tensor head_norm(Tensor&& qkv, const HeadLayout& layout, const HeadNormForm& form,
                  const HeadNormWeights& weights) {
-  check(qkv, layout, form, weights);
+  check_head_norm(qkv, layout, form, weights);
   Tensor own = std::move(qkv);
   const KernelTable& kernels = own.context().kernels();
   return apply_or_compose(kernels.head_norm && kernels.head_norm_backward && kernels.head_sums,

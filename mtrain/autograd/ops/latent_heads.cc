@@ -30,7 +30,7 @@ void copy_heads(ExecutionContext& ctx, const HeadPart& from, const HeadPart& to,
                                            .dtype = to.t->dtype()});
 }
 
-struct JoinHeads {
+struct JoinLatentHeads {
   LatentHeads h;
 
   MaybePlacement placed(const Tensor& q, const Tensor& kv, const Tensor& k_rotary) const {
@@ -155,7 +155,7 @@ Tensor latent_heads(const Tensor& q, const Tensor& kv, const Tensor& k_rotary,
   check_matrix(k_rotary, tokens, heads.rotary, q.dtype());
   require_kernel(q.context(), q.context().kernels().copy_blocks, "copy_blocks");
   require_kernel(q.context(), q.context().kernels().column_sum, "column_sum");
-  return apply(JoinHeads{.h = heads}, q, kv, k_rotary);
+  return apply(JoinLatentHeads{.h = heads}, q, kv, k_rotary);
 }
 
 Tensor narrow_heads(const Tensor& x, int64_t heads, int64_t count) {

@@ -122,7 +122,7 @@ struct LayerNorm {  // y = (w + offset) * (x - mean) * rstd + b
   }
 };
 
-void check(const Tensor& x, const Tensor& w, float offset) {
+void check_norm(const Tensor& x, const Tensor& w, float offset) {
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), "x ", x.shape());
   MT_CHECK(w.defined() || offset != 0, "a norm with neither a weight nor an offset is 0");
   if (!w.defined()) return;
@@ -133,14 +133,14 @@ void check(const Tensor& x, const Tensor& w, float offset) {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& w, float eps, float offset) {
-  check(x, w, offset);
+  check_norm(x, w, offset);
   const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.rms_norm && kernels.rms_norm_backward,
                           RmsNorm{.eps = eps, .offset = offset}, x, w);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps, float offset) {
-  check(x, w, offset);
+  check_norm(x, w, offset);
   MT_CHECK(!b.defined() || (b.numel() == x.size(1) && b.dtype() == x.dtype()), b.shape());
   const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.layer_norm && kernels.layer_norm_backward,

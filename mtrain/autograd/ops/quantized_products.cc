@@ -204,8 +204,8 @@ namespace {
 /// C[M,N] (+)= A Bᵀ + bias + addend on the low-precision unit, for two operands whose lines are the
 /// rows and the columns of C.
 template <class Codes>
-void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tensor& c,
-              bool accumulate, const Tensor& bias, const Tensor& addend) {
+void multiply_codes(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tensor& c,
+                    bool accumulate, const Tensor& bias, const Tensor& addend) {
   MT_CHECK_EQ(a.layout.k, b.layout.k);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
   ctx.kernels().quantized_gemm(
@@ -248,7 +248,7 @@ void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const O
                                 const Tensor& b, const Tensor& addend, const Tensor& y) const {
   Codes left = quantize(ctx, x, QuantOperand::input, Along::cols, 0),
         right = quantize(ctx, w, QuantOperand::weight, Along::cols, 0);
-  if (left.packed.defined()) return multiply(ctx, left, right, y, false, b, addend);
+  if (left.packed.defined()) return multiply_codes(ctx, left, right, y, false, b, addend);
   linear_forward(ctx, left.values, right.values, b, addend, y, scale_of(left.factor),
                  scale_of(right.factor));
 }
@@ -257,7 +257,7 @@ void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy,
                                        const Tensor& dx, bool accumulate, int64_t first_row) const {
   Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, first_row),
         right = quantize(ctx, w, QuantOperand::weight, Along::rows, 0);
-  if (left.packed.defined()) return multiply(ctx, left, right, dx, accumulate, {}, {});
+  if (left.packed.defined()) return multiply_codes(ctx, left, right, dx, accumulate, {}, {});
   linear_input_gradient(ctx, left.values, right.values, dx, accumulate, scale_of(left.factor),
                         scale_of(right.factor));
 }
@@ -270,7 +270,7 @@ void QuantizedProducts::weight_gradient(ExecutionContext& ctx, const Operand& dy
           x_used = rotated ? rotate(ctx, x.x, QuantOperand::input) : x;
   Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, first_row),
         right = quantize(ctx, x_used, QuantOperand::input, Along::rows, 0);
-  if (left.packed.defined()) return multiply(ctx, left, right, dw, accumulate, {}, {});
+  if (left.packed.defined()) return multiply_codes(ctx, left, right, dw, accumulate, {}, {});
   linear_weight_gradient(ctx, left.values, right.values, dw, accumulate, scale_of(left.factor),
                          scale_of(right.factor));
 }

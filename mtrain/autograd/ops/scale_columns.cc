@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-Tensor in_float(ExecutionContext& ctx, const Tensor& x) {
+Tensor untaped_float(ExecutionContext& ctx, const Tensor& x) {
   if (x.dtype() == DType::f32) return x.detach();
   Tensor y = ctx.empty(x.shape(), DType::f32);
   ctx.copy(y, x);
@@ -47,7 +47,7 @@ Tensor repeated(ExecutionContext& ctx, const Tensor& row, int64_t rows) {
 }
 
 /// x * gain in every row.
-Tensor scaled(ExecutionContext& ctx, const Tensor& x, const Tensor& gain) {
+Tensor scaled_columns(ExecutionContext& ctx, const Tensor& x, const Tensor& gain) {
   const int64_t rows = x.size(0), cols = x.size(1), step = rows_at_once(ctx, rows, cols);
   const Tensor gains = repeated(ctx, gain, step);
   Tensor y = ctx.empty(x.shape(), x.dtype());
@@ -59,7 +59,7 @@ Tensor scaled(ExecutionContext& ctx, const Tensor& x, const Tensor& gain) {
       multiply(ctx, from, its_gains, to);
       continue;
     }
-    const Tensor wide = in_float(ctx, from);
+    const Tensor wide = untaped_float(ctx, from);
     multiply(ctx, wide, its_gains, wide);
     ctx.copy(to, wide);
   }
@@ -96,7 +96,7 @@ struct ScaleColumns {
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& v) {
     if (v.node()) x = x_in.detach();
-    gain = in_float(ctx, v);
+    gain = untaped_float(ctx, v);
     if (how.factor.defined()) {
       const Tensor product = ctx.empty(gain.shape(), DType::f32);
       multiply(ctx, gain, how.factor, product);
@@ -108,10 +108,10 @@ struct ScaleColumns {
       ctx.accumulate(sum, gain);
       gain = sum;
     }
-    return scaled(ctx, x_in, gain);
+    return scaled_columns(ctx, x_in, gain);
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
-    if (g[0].wanted()) g[0].give(ctx, scaled(ctx, dy, gain));
+    if (g[0].wanted()) g[0].give(ctx, scaled_columns(ctx, dy, gain));
     if (!g[1].wanted()) return;
     g[1].compute([&ctx, dy, x = x, factor = how.factor](InputGrad& v) {
       auto [dv, accumulate] = v.slot(ctx, {x.size(1)}, DType::f32);

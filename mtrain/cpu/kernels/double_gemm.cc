@@ -7,8 +7,9 @@ namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-constexpr int64_t kRows = 32, kCols = 32, kDepth = 64;  // of a tile, and of its copies
-constexpr int64_t kStepRows = 4, kStepCols = 8;         // sums that stay in registers
+constexpr int64_t kDoubleRows = 32, kDoubleCols = 32,
+                  kDoubleDepth = 64;             // of a tile, and of its copies
+constexpr int64_t kStepRows = 4, kStepCols = 8;  // sums that stay in registers
 
 inline double to_double(double x) { return x; }
 template <class T>
@@ -52,62 +53,65 @@ inline void copy_part(const T* x, const Part& p, double* out, int64_t step, int6
 inline void add_products(const double* a, const double* b, int64_t depth, double* sums) {
   double s[kStepRows][kStepCols];
   for (int64_t i = 0; i < kStepRows; ++i)
-    for (int64_t j = 0; j < kStepCols; ++j) s[i][j] = sums[i * kCols + j];
+    for (int64_t j = 0; j < kStepCols; ++j) s[i][j] = sums[i * kDoubleCols + j];
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t i = 0; i < kStepRows; ++i) {
-      const double left = a[i * kDepth + k];
+      const double left = a[i * kDoubleDepth + k];
 #pragma omp simd
-      for (int64_t j = 0; j < kStepCols; ++j) s[i][j] += left * b[k * kCols + j];
+      for (int64_t j = 0; j < kStepCols; ++j) s[i][j] += left * b[k * kDoubleCols + j];
     }
   for (int64_t i = 0; i < kStepRows; ++i)
-    for (int64_t j = 0; j < kStepCols; ++j) sums[i * kCols + j] = s[i][j];
+    for (int64_t j = 0; j < kStepCols; ++j) sums[i * kDoubleCols + j] = s[i][j];
 }
 
 /// The sums of the tile at (row, col), without bias.
 inline void sum_tile(const DoubleGemmArgs& g, int64_t row, int64_t col, double* sums) {
-  const int64_t rows = std::min(kRows, g.m - row), cols = std::min(kCols, g.n - col);
-  double a[kRows * kDepth], b[kDepth * kCols];
-  std::fill(sums, sums + kRows * kCols, 0.0);
-  for (int64_t k = 0; k < g.k; k += kDepth) {
-    const int64_t depth = std::min(kDepth, g.k - k);
+  const int64_t rows = std::min(kDoubleRows, g.m - row), cols = std::min(kDoubleCols, g.n - col);
+  double a[kDoubleRows * kDoubleDepth], b[kDoubleDepth * kDoubleCols];
+  std::fill(sums, sums + kDoubleRows * kDoubleCols, 0.0);
+  for (int64_t k = 0; k < g.k; k += kDoubleDepth) {
+    const int64_t depth = std::min(kDoubleDepth, g.k - k);
     with_wide_type(g.a_dtype, [&]<class T>(T) {
       copy_part(static_cast<const T*>(g.a),
-                {row, k, rows, depth, g.transpose_a ? g.m : g.k, g.transpose_a}, a, kDepth, kRows);
+                {row, k, rows, depth, g.transpose_a ? g.m : g.k, g.transpose_a}, a, kDoubleDepth,
+                kDoubleRows);
     });
     with_wide_type(g.b_dtype, [&]<class T>(T) {
       copy_part(static_cast<const T*>(g.b),
-                {k, col, depth, cols, g.transpose_b ? g.k : g.n, g.transpose_b}, b, kCols, depth);
+                {k, col, depth, cols, g.transpose_b ? g.k : g.n, g.transpose_b}, b, kDoubleCols,
+                depth);
     });
     for (int64_t i = 0; i < rows; i += kStepRows)
       for (int64_t j = 0; j < cols; j += kStepCols)
-        add_products(a + i * kDepth, b + j, depth, sums + i * kCols + j);
+        add_products(a + i * kDoubleDepth, b + j, depth, sums + i * kDoubleCols + j);
   }
 }
 
 /// Adds the bias to the tile and writes it.
 template <class C>
 inline void write_tile(const DoubleGemmArgs& g, int64_t row, int64_t col, double* sums) {
-  const int64_t rows = std::min(kRows, g.m - row), cols = std::min(kCols, g.n - col);
+  const int64_t rows = std::min(kDoubleRows, g.m - row), cols = std::min(kDoubleCols, g.n - col);
   if (g.bias)
     with_wide_type(g.bias_dtype, [&]<class T>(T) {
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < cols; ++j)
-          sums[i * kCols + j] += to_double(static_cast<const T*>(g.bias)[col + j]);
+          sums[i * kDoubleCols + j] += to_double(static_cast<const T*>(g.bias)[col + j]);
     });
   for (int64_t i = 0; i < rows; ++i) {
     C* c = static_cast<C*>(g.c) + (row + i) * g.n + col;
     for (int64_t j = 0; j < cols; ++j)
-      c[j] = from_double<C>((g.accumulate ? to_double(c[j]) : 0) + sums[i * kCols + j]);
+      c[j] = from_double<C>((g.accumulate ? to_double(c[j]) : 0) + sums[i * kDoubleCols + j]);
   }
 }
 
 }  // namespace
 
 void double_gemm(Stream& stream, const DoubleGemmArgs& args) {
-  const int64_t across = (args.n + kCols - 1) / kCols, down = (args.m + kRows - 1) / kRows;
+  const int64_t across = (args.n + kDoubleCols - 1) / kDoubleCols,
+                down = (args.m + kDoubleRows - 1) / kDoubleRows;
   for_tasks(cpu_stream(stream), across * down, [&](int64_t tile) {
-    const int64_t row = tile / across * kRows, col = tile % across * kCols;
-    double sums[kRows * kCols];
+    const int64_t row = tile / across * kDoubleRows, col = tile % across * kDoubleCols;
+    double sums[kDoubleRows * kDoubleCols];
     sum_tile(args, row, col, sums);
     with_wide_type(args.c_dtype, [&]<class C>(C) { write_tile<C>(args, row, col, sums); });
   });

@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kContextRules[] = {
     {"cp-divides-seq", "dist.cp", "dist.cp > 1", "model.seq_length % (2 * dist.cp) == 0",
      "{model.seq_length} tokens cannot be split into 2 x cp = {2 * dist.cp} equal parts",
      "rank i has the parts i and 2 cp - 1 - i, so that causal attention is the same work on every "
@@ -62,6 +62,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> context_rules() { return kRules; }
+std::span<const Rule> context_rules() { return kContextRules; }
 
 }  // namespace mtrain

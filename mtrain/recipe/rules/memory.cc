@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kMemoryRules[] = {
     {"recompute-layers", "model.recompute_layers", "model.recompute_layers > 1",
      "model.recompute == 'full'", "recompute_layers applies only to recompute=full",
      "selective recomputation applies to parts of every block",
@@ -61,6 +61,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> memory_rules() { return kRules; }
+std::span<const Rule> memory_rules() { return kMemoryRules; }
 
 }  // namespace mtrain

@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kModelRules[] = {
     {"activation-of-gate", "model.activation", "model.activation == 'silu'", "model.mlp_gated",
      "silu needs model.mlp_gated=true", "silu is implemented only as the activation of a gated MLP",
      "model.mlp_gated=true; model.activation='gelu'"},
@@ -61,6 +61,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> model_rules() { return kRules; }
+std::span<const Rule> model_rules() { return kModelRules; }
 
 }  // namespace mtrain

@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kMoeRules[] = {
     {"ep-needs-experts", "dist.ep", "dist.ep > 1 or dist.etp > 1", "experts > 0",
      "the model has no experts to distribute", "", "dist.ep=1; dist.etp=1"},
     {"ep-divides-experts", "dist.ep", "experts > 0", "experts % dist.ep == 0",
@@ -185,6 +185,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> moe_rules() { return kRules; }
+std::span<const Rule> moe_rules() { return kMoeRules; }
 
 }  // namespace mtrain

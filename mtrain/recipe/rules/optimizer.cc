@@ -8,7 +8,7 @@ namespace {
   "mixed_precision.params_dtype != 'fp32' or mixed_precision.grads_dtype != 'fp32' or " \
   "optimizer.exp_avg_dtype != 'fp32' or optimizer.exp_avg_sq_dtype != 'fp32'"
 
-constexpr Rule kRules[] = {
+constexpr Rule kOptimizerRules[] = {
     {"gather-needs-zero", "ddp.overlap_param_gather", "ddp.overlap_param_gather",
      "dist.zero >= 1 and ddp.overlap_grad_reduce",
      "needs dist.zero >= 1 and ddp.overlap_grad_reduce",
@@ -97,6 +97,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> optimizer_rules() { return kRules; }
+std::span<const Rule> optimizer_rules() { return kOptimizerRules; }
 
 }  // namespace mtrain

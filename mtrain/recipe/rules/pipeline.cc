@@ -6,7 +6,7 @@ namespace {
 
 #define MT_UNEVEN "dist.first_stage_layers > 0 or dist.last_stage_layers > 0"
 
-constexpr Rule kRules[] = {
+constexpr Rule kPipelineRules[] = {
     {"layers-per-stage", "dist.pp",
      "dist.layout == '' and not (" MT_UNEVEN ") and not (model.mtp.standalone ?? false)",
      "split_layers % chunks == 0",
@@ -158,6 +158,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> pipeline_rules() { return kRules; }
+std::span<const Rule> pipeline_rules() { return kPipelineRules; }
 
 }  // namespace mtrain

@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kPrecisionRules[] = {
     {"fp8-xor-fp4", "mixed_precision.fp4", "fp4", "not fp8", "mixed_precision.fp8 is on as well",
      "a matrix product is computed either in FP8 or in FP4",
      "mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
@@ -123,6 +123,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> precision_rules() { return kRules; }
+std::span<const Rule> precision_rules() { return kPrecisionRules; }
 
 }  // namespace mtrain

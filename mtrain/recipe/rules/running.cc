@@ -6,7 +6,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kRunningRules[] = {
     {"same-objective", "dataset.type", "", "samples.objective == learned.objective",
      "{dataset.type} has samples for the objective '{samples.objective}', but {learned.by} learns "
      "the objective '{learned.objective}'",
@@ -215,6 +215,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> running_rules() { return kRules; }
+std::span<const Rule> running_rules() { return kRunningRules; }
 
 }  // namespace mtrain

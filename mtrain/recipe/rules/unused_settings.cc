@@ -43,7 +43,7 @@ constexpr Details kLatent = {
     "values; without it, heads have the width model.head_dim"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
-constexpr Rule kRules[] = {
+constexpr Rule kUnusedSettingRules[] = {
     // model
     row("vocab-multiple-unused", "model.vocab_multiple", "model.vocab_size == 0",
         {"a given vocab_size is not rounded", "model.vocab_size=0"}),
@@ -252,6 +252,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> unused_setting_rules() { return kRules; }
+std::span<const Rule> unused_setting_rules() { return kUnusedSettingRules; }
 
 }  // namespace mtrain

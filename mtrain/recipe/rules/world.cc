@@ -4,7 +4,7 @@
 namespace mtrain {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr Rule kWorldRules[] = {
     {"world-size", "dist.tp", "", "world_size % model_ranks == 0",
      "the number of ranks, {world_size}, is not a multiple of tp x pp x cp = {model_ranks}",
      "each replica of the model uses tp x pp x cp ranks; `mtrain --nproc N` starts N ranks",
@@ -163,6 +163,6 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> world_rules() { return kRules; }
+std::span<const Rule> world_rules() { return kWorldRules; }
 
 }  // namespace mtrain

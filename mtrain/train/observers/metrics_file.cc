@@ -19,11 +19,11 @@ namespace {
 // in later without moving other bytes. Unused space is filled with blanks after the object.
 constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
 
-std::string number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
+std::string json_number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
 
 // The value; if it is not finite, null and its text under a second key.
 std::string number_or_text(const char* key, double value) {
-  std::string out = number(value);
+  std::string out = json_number(value);
   if (std::isfinite(value)) return out;
   const char* text = std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   return cat(out, ",\"", key, "_text\":\"", text, "\"");
@@ -44,12 +44,13 @@ std::string model_figures(const StepMetrics& m) {
 }
 
 std::string step_line(const StepMetrics& m) {
-  return cat("{\"step\":", m.step, ",\"loss\":", number_or_text("loss", m.loss),
-             ",\"grad_norm\":", number_or_text("grad_norm", m.grad_norm), ",\"lr\":", number(m.lr),
-             ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", number(m.tokens_per_second),
-             ",\"step_ms\":", number(m.step_seconds * 1e3), ",\"tflops\":", number(m.tflops),
-             ",\"mfu\":", m.mfu > 0 ? number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
-             model_figures(m), ",\"val_loss\":", val_end("null"));
+  return cat(
+      "{\"step\":", m.step, ",\"loss\":", number_or_text("loss", m.loss),
+      ",\"grad_norm\":", number_or_text("grad_norm", m.grad_norm), ",\"lr\":", json_number(m.lr),
+      ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", json_number(m.tokens_per_second),
+      ",\"step_ms\":", json_number(m.step_seconds * 1e3), ",\"tflops\":", json_number(m.tflops),
+      ",\"mfu\":", m.mfu > 0 ? json_number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
+      model_figures(m), ",\"val_loss\":", val_end("null"));
 }
 
 /// A line for a step at which this run only validated.

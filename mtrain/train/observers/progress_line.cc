@@ -30,7 +30,7 @@ std::string scientific(double value, int digits) {
 }
 
 // "loss 1.2345": a name, dimmed if colour is used, and a value.
-struct Field {
+struct ProgressField {
   std::string name, value;
   int leaves = 0;  // order in which fields are dropped if the line is too long; 0: never
   int width() const {
@@ -74,7 +74,7 @@ std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
                   : 0.0;
   std::string percent = cat(std::floor(share * 100), "%");
   percent.insert(0, 4 - percent.size(), ' ');
-  std::vector<Field> fields = {
+  std::vector<ProgressField> fields = {
       {.value = cat(p.step, "/", p.total)},
       {.name = "loss", .value = short_loss(p.loss), .leaves = 4},
       {.name = "lr", .value = short_lr(p.lr), .leaves = 2},
@@ -89,7 +89,7 @@ std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
     return sum;
   };
   for (int rank = 1; rank <= 4 && width() > columns; ++rank)
-    std::erase_if(fields, [&](const Field& field) { return field.leaves == rank; });
+    std::erase_if(fields, [&](const ProgressField& field) { return field.leaves == rank; });
   int edges = style.blocks ? 2 : 3;  // a blank before the bar, and its delimiters
   int cells = std::min(kMaxBar, columns - width() - edges);
   std::string out = percent;

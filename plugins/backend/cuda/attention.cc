@@ -29,7 +29,7 @@ std::vector<AttentionSpan> spans_of(const AttentionArgs& a) {
 
 namespace {
 
-PlainSpans on_device(CudaStream& stream, const AttentionArgs& a) {
+PlainSpans spans_on_device(CudaStream& stream, const AttentionArgs& a) {
   std::vector<AttentionSpan> spans = spans_of(a);
   PlainSpans out{nullptr, static_cast<int64_t>(spans.size()), 0, 0, nullptr};
   for (const AttentionSpan& s : spans) {
@@ -62,15 +62,17 @@ void require_taken(cudaError_t status, const AttentionArgs& a, const char* what)
 
 void attention(CudaStream& stream, const AttentionArgs& args) {
   if (SdpaPlans* plans = stream.attention().sdpa(); plans && run_sdpa(*plans, stream, args)) return;
-  require_taken(plain_attention(stream.launch(), args, on_device(stream, args)), args, "attention");
+  require_taken(plain_attention(stream.launch(), args, spans_on_device(stream, args)), args,
+                "attention");
 }
 
 void attention_backward(CudaStream& stream, const AttentionBackwardArgs& args) {
   if (SdpaPlans* plans = stream.attention().sdpa();
       plans && run_sdpa_backward(*plans, stream, args))
     return;
-  require_taken(plain_attention_backward(stream.launch(), args, on_device(stream, args.forward)),
-                args.forward, "attention_backward");
+  require_taken(
+      plain_attention_backward(stream.launch(), args, spans_on_device(stream, args.forward)),
+      args.forward, "attention_backward");
 }
 
 }  // namespace mtrain::cuda

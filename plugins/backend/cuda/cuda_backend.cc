@@ -138,7 +138,7 @@ std::unique_ptr<Stream> CudaBackend::copy_stream(Device device) {
 }
 
 namespace {
-bool on_device(const void* data) {
+bool is_device_memory(const void* data) {
   cudaPointerAttributes attributes{};
   MT_CUDA(cudaPointerGetAttributes(&attributes, data));
   return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
@@ -148,7 +148,7 @@ bool on_device(const void* data) {
 void CudaBackend::copy(Stream& stream, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   CudaStream& s = cuda_stream(stream);
-  bool to_device = on_device(to), from_device = on_device(from);
+  bool to_device = is_device_memory(to), from_device = is_device_memory(from);
   if (to_device && !from_device) return s.upload(to, from, bytes);
   if (!to_device) return s.download(to, from, bytes);
   MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s.handle()));

@@ -58,7 +58,7 @@ const void* aligned_scale(CudaStream& stream, const float* scale, int slot) {
 }
 
 /// Runs on the matrix unit; returns false if the library does not support the product.
-bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
+bool run_on_matrix_unit(CudaStream& stream, const QuantizedGemmArgs& args) {
   const GemmArgs& g = args.product;
   if ((g.bias && (g.bias_dtype != g.c_dtype || alignment(g.bias) < 16)) || ragged(args.a) ||
       ragged(args.b))
@@ -109,7 +109,7 @@ void quantized_gemm(CudaStream& stream, const QuantizedGemmArgs& args) {
   MT_CHECK(args.a.lines == args.product.m && args.b.lines == args.product.n,
            "operands of another shape than the result");
   if (args.product.m <= 0 || args.product.n <= 0) return;
-  if (!run(stream, args)) emulate(stream, args);
+  if (!run_on_matrix_unit(stream, args)) emulate(stream, args);
 }
 
 }  // namespace mtrain::cuda

@@ -10,12 +10,12 @@
 namespace mtrain::sentencepiece {
 namespace {
 
-constexpr const char* kHint = "the model file is damaged or of another kind: get it again";
+constexpr const char* kDamagedModel = "the model file is damaged or of another kind: get it again";
 
 /// The fields of one message, in the wire format of protocol buffers.
-class Fields {
+class MessageFields {
  public:
-  Fields(std::string_view bytes, size_t offset, const std::string& name)
+  MessageFields(std::string_view bytes, size_t offset, const std::string& name)
       : bytes_(bytes), offset_(offset), name_(name) {}
 
   /// Moves to the next field; returns false at the end.
@@ -50,7 +50,7 @@ class Fields {
   uint64_t number() const { return number_; }
 
   std::string_view text() const { return want(2), bytes_.substr(begin_, at_ - begin_); }
-  Fields message() const { return {text(), offset_ + begin_, name_}; }
+  MessageFields message() const { return {text(), offset_ + begin_, name_}; }
   int64_t integer() const { return want(0), static_cast<int64_t>(value_); }
   int32_t integer32() const { return static_cast<int32_t>(integer()); }
   bool flag() const { return integer() != 0; }
@@ -63,7 +63,7 @@ class Fields {
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorClass::data,
                 cat(name_, " is not a SentencePiece model: at byte ", offset_ + at_, " ", what),
-                kHint);
+                kDamagedModel);
   }
 
  private:
@@ -93,7 +93,7 @@ class Fields {
   int wire_ = 0;
 };
 
-Piece read_piece(Fields fields, size_t index) {
+Piece read_piece(MessageFields fields, size_t index) {
   Piece out;
   while (fields.next()) {
     if (fields.number() == 1) out.text = fields.text();
@@ -110,7 +110,7 @@ Piece read_piece(Fields fields, size_t index) {
   return out;
 }
 
-void read_trainer(Fields fields, ModelFile& out) {
+void read_trainer(MessageFields fields, ModelFile& out) {
   while (fields.next()) switch (fields.number()) {
       case 3: {
         const int64_t kind = fields.integer();
@@ -144,7 +144,7 @@ void read_trainer(Fields fields, ModelFile& out) {
     }
 }
 
-void read_normalizer(Fields fields, ModelFile& out) {
+void read_normalizer(MessageFields fields, ModelFile& out) {
   while (fields.next()) switch (fields.number()) {
       case 2:
         out.charsmap = fields.text();
@@ -167,7 +167,7 @@ void read_normalizer(Fields fields, ModelFile& out) {
 
 ModelFile read_model_file(std::string_view bytes, const std::string& name) {
   ModelFile out;
-  Fields fields(bytes, 0, name);
+  MessageFields fields(bytes, 0, name);
   while (fields.next()) {
     if (fields.number() == 1) {
       if (out.pieces.size() >= static_cast<size_t>(tokenize::TokenTable::kMaxTokens))
@@ -179,7 +179,7 @@ ModelFile read_model_file(std::string_view bytes, const std::string& name) {
   }
   auto check = [&](bool good, const std::string& what) {
     MT_USER_CHECK(good, ErrorClass::data, cat(name, " is not a SentencePiece model: ", what),
-                  kHint);
+                  kDamagedModel);
   };
   check(!out.pieces.empty(), "it has no pieces");
   check(out.kind == ModelKind::unigram || out.kind == ModelKind::bpe,

@@ -19,7 +19,7 @@ using namespace sentencepiece;
 namespace fs = std::filesystem;
 
 constexpr float kUnknownPenalty = 10;
-constexpr const char* kHint =
+constexpr const char* kPathHint =
     "tokenizer.path is a tokenizer.model or spiece.model, or a folder with one";
 
 struct SentencePieceConfig {
@@ -126,7 +126,7 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
   const fs::path path = file_in(
       context.base_directory / config.path,
       {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model"});
-  const std::string bytes = read_file(path, kHint), name = path.string();
+  const std::string bytes = read_file(path, kPathHint), name = path.string();
   LoadedModel out{read_model_file(bytes, name), {}};
   const ModelFile& file = out.file;
   PipelineParts& parts = out.parts;

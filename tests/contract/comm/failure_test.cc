@@ -11,7 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 10min;  // longer than any test may take
-constexpr auto kLimit = 10s;  // far longer than a rank of a busy machine takes for its next call
+constexpr auto kCallLimit =
+    10s;  // far longer than a rank of a busy machine takes for its next call
 /// A group of two, and the largest: for what takes seconds.
 std::vector<int> few_sizes() {
   std::vector<int> sizes = comm_fixture().sizes();
@@ -98,7 +99,7 @@ TEST_CASE("comm fails: the first reason counts") {
 
 TEST_CASE("comm fails: the time limit names who has not come and what they did last") {
   for (int size : few_sizes()) {
-    comm_fixture().run_failing(size, kLimit, [size](Communicator& comm) {
+    comm_fixture().run_failing(size, kCallLimit, [size](Communicator& comm) {
       auto group = comm.split(0, 0, "late");
       comm.barrier();
       int last = size - 1;
@@ -108,14 +109,14 @@ TEST_CASE("comm fails: the time limit names who has not come and what they did l
       auto took = std::chrono::steady_clock::now() - begin;
       expect(message, {cat("rank ", last, " (last "), "barrier #2 of group 'world'",
                        "all_reduce sum of 1 fp32 (#1 of group 'late'"});
-      if (comm.rank() != last) CHECK(took > kLimit - 100ms);
+      if (comm.rank() != last) CHECK(took > kCallLimit - 100ms);
     });
   }
 }
 
 TEST_CASE("comm fails: a message that nobody takes runs into the time limit") {
   for (int size : few_sizes()) {
-    comm_fixture().run_failing(size, kLimit, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kCallLimit, [](Communicator& comm) {
       std::vector<float> x(kLargeCount);
       comm.barrier();
       if (comm.rank() == 0) {

@@ -15,8 +15,8 @@ using namespace mtrain::testing;
 
 namespace {
 
-Outcome run(const ScratchFolder& scratch, const std::string& arguments,
-            const std::string& fault = {}, const std::string& input = "/dev/null") {
+Outcome run_data(const ScratchFolder& scratch, const std::string& arguments,
+                 const std::string& fault = {}, const std::string& input = "/dev/null") {
   return cli_in(scratch.path(), cat(arguments, " <'", input, "'"), "/nowhere",
                 {"MTRAIN_FAULT=" + fault});
 }
@@ -24,7 +24,7 @@ Outcome run(const ScratchFolder& scratch, const std::string& arguments,
 /// x: a pair of three documents and 10 tokens; the second document is empty.
 void make_pair(const ScratchFolder& scratch) {
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"\"}\n{\"text\":\"you\"}\n");
-  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  REQUIRE(run_data(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
 }
 
 constexpr int kKilled = 128 + 9;
@@ -55,22 +55,23 @@ const char* const kTinyTokenizer =
 TEST_CASE("prepare and inspect say what they did") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n");
-  auto done =
-      run(scratch, "data prepare --input x.jsonl --output deep/er/x --tokenizer byte --append-eod");
+  auto done = run_data(
+      scratch, "data prepare --input x.jsonl --output deep/er/x --tokenizer byte --append-eod");
   CHECK(done.status == 0);
   CHECK(done.out.find("2 documents, 10 tokens") != std::string::npos);
   CHECK(done.err.empty());
-  auto seen = run(scratch, "data inspect deep/er/x --vocab-size 257");
+  auto seen = run_data(scratch, "data inspect deep/er/x --vocab-size 257");
   CHECK(seen.status == 0);
   for (const char* part :
        {"valid", "uint16", "documents    2", "tokens       10", "median 6", "101 to 256"})
     CHECK_MESSAGE(seen.out.find(part) != std::string::npos, part);
-  auto json = nlohmann::json::parse(run(scratch, "data inspect deep/er/x.idx --json").out);
+  auto json = nlohmann::json::parse(run_data(scratch, "data inspect deep/er/x.idx --json").out);
   CHECK(json["tokens"] == 10);
-  json = nlohmann::json::parse(run(scratch, "data prepare -i x.jsonl -o y -t byte --json").out);
+  json =
+      nlohmann::json::parse(run_data(scratch, "data prepare -i x.jsonl -o y -t byte --json").out);
   CHECK(json["tokens"] == 8);
-  CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
-  CHECK(run(scratch, "data prepare -i x.jsonl -o named.bin -t byte")
+  CHECK(run_data(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
+  CHECK(run_data(scratch, "data prepare -i x.jsonl -o named.bin -t byte")
             .out.starts_with("wrote named.bin and .idx:"));
   CHECK(fs::exists(scratch / "named.bin"));
 }
@@ -78,10 +79,10 @@ TEST_CASE("prepare and inspect say what they did") {
 TEST_CASE("prepare and merge refuse a folder as the prefix of a pair") {
   ScratchFolder scratch;
   put(scratch / "x.txt", "you\n");
-  REQUIRE(run(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
+  REQUIRE(run_data(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
   for (const std::string command : {"data prepare -i x.txt -t byte -o ", "data merge x x -o "})
     for (const char* folder : {"d/", "d/.bin", "./", "..", "."}) {
-      auto refused = run(scratch, command + folder);
+      auto refused = run_data(scratch, command + folder);
       CHECK(refused.status == 2);
       CHECK_MESSAGE(refused.err.find(cat("--output ", folder)) != std::string::npos, refused.err);
       CHECK_MESSAGE(refused.err.find("no name") != std::string::npos, refused.err);
@@ -97,7 +98,7 @@ TEST_CASE("prepare remarks on lines that all became one document") {
                         "; dataset.split needs several: use --split-on lines, --split-on "
                         "blank-lines or --document-bytes N";
   auto says = [&](const std::string& words) {
-    return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
+    return run_data(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
   };
   CHECK(says("").find(remark + fix) != std::string::npos);
   CHECK(
@@ -112,7 +113,7 @@ TEST_CASE("verify names each kind of damage and where it is") {
   ScratchFolder scratch;
   make_pair(scratch);
   const std::string idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
-  auto good = run(scratch, "data verify x -t byte --eod");
+  auto good = run_data(scratch, "data verify x -t byte --eod");
   CHECK(good.status == 0);
   CHECK(good.out == "x: valid, 3 documents, 10 tokens, ids 101 to 256\n");
   // Two sequences (lengths at 34, offsets at 42), four bounds at 58.
@@ -149,7 +150,7 @@ TEST_CASE("verify names each kind of damage and where it is") {
       std::memcpy(bad_idx.data() + damage.at, &damage.value, damage.bytes);
     put(scratch / "x.idx", bad_idx);
     put(scratch / "x.bin", bad_bin);
-    auto got = run(scratch, "data verify x -t byte");
+    auto got = run_data(scratch, "data verify x -t byte");
     CHECK(got.status == (*damage.says ? 11 : 0));
     CHECK_MESSAGE(got.err.find(damage.says) != std::string::npos, got.err);
   }
@@ -165,32 +166,32 @@ TEST_CASE("verify finds files that are too short or too long, and reads all pair
   }
   put(scratch / "x.idx", idx);
   put(scratch / "x.bin", bin.substr(0, 18));
-  CHECK(run(scratch, "data verify x").err.find("x.bin has 18 bytes, but its index describes 20") !=
-        std::string::npos);
+  CHECK(run_data(scratch, "data verify x")
+            .err.find("x.bin has 18 bytes, but its index describes 20") != std::string::npos);
   put(scratch / "x.bin", bin.substr(0, 18) + "aa");
-  auto ends = run(scratch, "data verify x -t byte --eod");
+  auto ends = run_data(scratch, "data verify x -t byte --eod");
   CHECK(ends.status == 11);
   CHECK(ends.err.find("id 24929 is outside") != std::string::npos);
   put(scratch / "x.bin", bin.substr(0, 18) + std::string("a\0", 2));
-  ends = run(scratch, "data verify x -t byte --eod");
+  ends = run_data(scratch, "data verify x -t byte --eod");
   CHECK(ends.err.find("document 2 ends with id 97, not with the end of document 256") !=
         std::string::npos);
   // All pairs are looked at.
   put(scratch / "x.bin", bin);
   put(scratch / "y.idx", "MMIDIDX");
   put(scratch / "y.bin", "");
-  auto both = run(scratch, "data verify y x nowhere --json");
+  auto both = run_data(scratch, "data verify y x nowhere --json");
   CHECK(both.status == 11);
   CHECK(std::count(both.out.begin(), both.out.end(), '\n') == 3);
   CHECK(nlohmann::json::parse(both.out.substr(0, both.out.find('\n')))["valid"] == false);
   CHECK(both.out.find("\"tokens\":10") != std::string::npos);
-  CHECK(run(scratch, "data verify x --eod").status == 2);
+  CHECK(run_data(scratch, "data verify x --eod").status == 2);
 }
 
 TEST_CASE("prepare reads standard input, names the fields' pairs, and reports broken lines") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"a\":\"hello\",\"b\":\"you. Me.\"}\n{\"a\":\"x\"}\n");
-  auto got = run(
+  auto got = run_data(
       scratch,
       "data prepare -i - --format jsonl -o o -t byte --json-keys a,b --bad-lines skip --workers 3 "
       "--split-sentences",
@@ -202,29 +203,30 @@ TEST_CASE("prepare reads standard input, names the fields' pairs, and reports br
       0);
   CHECK(got.out.find("standard input:2: has no field 'b'") != std::string::npos);
   CHECK(IndexedFile(scratch / "o_b_sentence").num_sequences() == 2);
-  CHECK(run(scratch, "data prepare -i - -o p -t byte").status == 10);
+  CHECK(run_data(scratch, "data prepare -i - -o p -t byte").status == 10);
 }
 
 TEST_CASE("stats, merge and show describe pairs") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n{\"text\":\"you\"}\n");
-  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
-  auto stats = run(scratch, "data stats x --duplicates");
+  REQUIRE(run_data(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  auto stats = run_data(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
   for (const char* part : {"shortest 4, median 4, longest 6", "4-7         3  ####",
                            "1 document repeats an earlier one exactly"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
-  CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] ==
-        14);
-  auto merged = run(scratch, "data merge x x -o xx");
+  CHECK(nlohmann::json::parse(
+            run_data(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
+  auto merged = run_data(scratch, "data merge x x -o xx");
   CHECK(merged.out == "wrote xx.bin and .idx: 6 documents, 28 tokens, 56 B\n");
-  CHECK(run(scratch, "data merge x x -o xx").status == 18);
-  CHECK(run(scratch, "data merge x x -o xx.idx").err.find("xx.idx exists") != std::string::npos);
-  auto shown = run(scratch, "data show xx -t byte --documents 0:1 --ids");
+  CHECK(run_data(scratch, "data merge x x -o xx").status == 18);
+  CHECK(run_data(scratch, "data merge x x -o xx.idx").err.find("xx.idx exists") !=
+        std::string::npos);
+  auto shown = run_data(scratch, "data show xx -t byte --documents 0:1 --ids");
   CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<|endoftext|>=256\n");
-  CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out ==
+  CHECK(run_data(scratch, "data show xx -t byte -d 1:2 -n 2").out ==
         "document 1, 4 tokens, the first 2:\ny|o\n");
-  auto none = run(scratch, "data show xx -t byte -d 9");
+  auto none = run_data(scratch, "data show xx -t byte -d 9");
   CHECK(none.status == 2);
   CHECK(none.err.find("there are 6") != std::string::npos);
 }
@@ -234,30 +236,30 @@ TEST_CASE("show and verify refuse a pair under another tokenizer than its record
   put(scratch / "tokenizer.json", kTinyTokenizer);
   put(scratch / "x.txt", "ab b");
   const std::string mine = " -t hf path=tokenizer.json";
-  REQUIRE(run(scratch, "data prepare -i x.txt -o x" + mine).status == 0);
+  REQUIRE(run_data(scratch, "data prepare -i x.txt -o x" + mine).status == 0);
   for (const std::string command : {"data show x", "data verify x"}) {
-    CHECK(run(scratch, command + mine).status == 0);
-    auto other = run(scratch, command + " -t byte");  // has all ids of the pair
+    CHECK(run_data(scratch, command + mine).status == 0);
+    auto other = run_data(scratch, command + " -t byte");  // has all ids of the pair
     CHECK(other.status == 11);
     for (const char* part :
          {"x was prepared with another tokenizer", "now byte: 256 bytes",
           "write -t hf with the settings and files used then", "--any-tokenizer"})
       CHECK_MESSAGE(other.err.find(part) != std::string::npos, other.err);
-    CHECK(run(scratch, command + " -t byte --any-tokenizer").status == 0);
+    CHECK(run_data(scratch, command + " -t byte --any-tokenizer").status == 0);
     fs::rename(scratch / "x.tokenizer.json", scratch / "kept");
-    CHECK(run(scratch, command + " -t byte").status == 0);  // nothing says whose ids they are
+    CHECK(run_data(scratch, command + " -t byte").status == 0);  // nothing says whose ids they are
     fs::rename(scratch / "kept", scratch / "x.tokenizer.json");
   }
-  auto found = run(scratch, "data verify x -t byte --json");
+  auto found = run_data(scratch, "data verify x -t byte --json");
   CHECK(nlohmann::json::parse(found.out)["valid"] == false);
-  CHECK(run(scratch, "data verify x --any-tokenizer").status == 2);
+  CHECK(run_data(scratch, "data verify x --any-tokenizer").status == 2);
 }
 
 TEST_CASE("render is a filter from conversations to text, tokens and loss masks") {
   ScratchFolder scratch;
   put(scratch / "t.jinja", kTurns);
   put(scratch / "x.jsonl", kTurn);
-  auto done = run(scratch, "data render x.jsonl --template t.jinja -t byte");
+  auto done = run_data(scratch, "data render x.jsonl --template t.jinja -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   auto json = nlohmann::json::parse(done.out);
   CHECK(json["text"] == "<user>h\u00e9;<assistant>ok;");
@@ -270,14 +272,14 @@ TEST_CASE("render is a filter from conversations to text, tokens and loss masks"
   put(scratch / "weights.jsonl",
       R"({"messages": [{"role": "assistant", "content": "no", "weight": 0}, )"
       R"({"role": "user", "content": "h"}, {"role": "assistant", "content": "ok"}]})");
-  done = run(scratch, "data render weights.jsonl --template t.jinja");
+  done = run_data(scratch, "data render weights.jsonl --template t.jinja");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["assistant"] == nlohmann::json::parse("[[33, 36]]"));
   put(scratch / "sharegpt.jsonl",
       "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", "
       "\"value\": \"ok\"}]}\n"
       "{\"instruction\": \"h\", \"output\": \"ok\"}\n");
-  done = run(scratch, "data render sharegpt.jsonl --template t.jinja");
+  done = run_data(scratch, "data render sharegpt.jsonl --template t.jinja");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   const std::string line =
       "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
@@ -287,10 +289,10 @@ TEST_CASE("render is a filter from conversations to text, tokens and loss masks"
   put(scratch / "forms.jsonl",
       R"({"system": "s", "messages": [{"role": "human", "content": [{"type": "text", "text": "a"}, )"
       R"({"type": "text", "text": "b"}]}, {"role": "gpt", "content": "ok"}]})");
-  done = run(scratch, "data render forms.jsonl --template t.jinja");
+  done = run_data(scratch, "data render forms.jsonl --template t.jinja");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["text"] == "<system>s;<user>ab;<assistant>ok;");
-  done = run(scratch, "data render x.jsonl --template vicuna -t byte");
+  done = run_data(scratch, "data render x.jsonl --template vicuna -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with(
       "USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
@@ -307,22 +309,22 @@ TEST_CASE("render names what a template or a conversation does not have") {
         {R"("weight": 0.5)", "has a message with weight 0.5"}}) {
     put(scratch / "dropped.jsonl",
         cat(R"({"messages": [{"role": "assistant", "content": "a", )", field, "}]}"));
-    auto done = run(scratch, "data render dropped.jsonl --template chatml");
+    auto done = run_data(scratch, "data render dropped.jsonl --template chatml");
     CHECK(done.status == 11);
     CHECK_MESSAGE(done.err.find(fault) != std::string::npos, done.err);
   }
   put(scratch / "text.jsonl", "{\"text\": \"once upon a time\"}\n");
-  auto done = run(scratch, "data render text.jsonl --template t.jinja");
+  auto done = run_data(scratch, "data render text.jsonl --template t.jinja");
   CHECK(done.status == 11);
   CHECK(
       done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") !=
       std::string::npos);
   put(scratch / "bad.jsonl", cat(kTurn, "{\"messages\": 1}\n"));
-  done = run(scratch, "data render bad.jsonl --template t.jinja");
+  done = run_data(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);
   CHECK(done.err.find("bad.jsonl:2: has no list in 'messages'") != std::string::npos);
   put(scratch / "t.jinja", "{{ raise_exception('no') }}");
-  done = run(scratch, "data render x.jsonl --template t.jinja");
+  done = run_data(scratch, "data render x.jsonl --template t.jinja");
   CHECK(done.status == 11);
   CHECK(done.err.find("chat template t.jinja:1:19: TemplateError: no") != std::string::npos);
 }
@@ -330,18 +332,18 @@ TEST_CASE("render names what a template or a conversation does not have") {
 TEST_CASE("tokenize is a filter from texts to tokens") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"h\\u00e9\"}\n\n{\"text\":\"\"}");
-  auto done = run(scratch, "data tokenize -t byte -i x.jsonl");
+  auto done = run_data(scratch, "data tokenize -t byte -i x.jsonl");
   CHECK(done.status == 0);
   CHECK(done.out ==
         "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": "
         "\"h\xC3\xA9\"}\n"
         "{\"ids\": [], \"offsets\": [], \"decoded\": \"\"}\n");
   put(scratch / "x.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n");
-  done = run(scratch, "data tokenize -t byte -i x.jsonl");
+  done = run_data(scratch, "data tokenize -t byte -i x.jsonl");
   CHECK(done.status == 11);
   CHECK(done.err.find("x.jsonl:2") != std::string::npos);
-  CHECK(run(scratch, "data tokenize -t byte -i missing.jsonl").status == 18);
-  CHECK(run(scratch, "data tokenize -t byte --parse-special -i x.jsonl").status == 10);
+  CHECK(run_data(scratch, "data tokenize -t byte -i missing.jsonl").status == 18);
+  CHECK(run_data(scratch, "data tokenize -t byte --parse-special -i x.jsonl").status == 10);
 }
 
 TEST_CASE("each kind of failure has its status and one message") {
@@ -377,13 +379,13 @@ TEST_CASE("each kind of failure has its status and one message") {
         {"data inspect nowhere", "nowhere.idx does not exist", 11},
         {"data inspect bad", "bad.idx: is 7 bytes", 11}}) {
     CAPTURE(c.arguments);
-    auto got = run(scratch, c.arguments);
+    auto got = run_data(scratch, c.arguments);
     CHECK(got.status == c.status);
     CHECK_MESSAGE(got.err.find(c.says) != std::string::npos, got.err);
     CHECK(got.out.empty());
   }
-  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --bad-lines skip").status == 0);
-  CHECK(run(scratch, "data prepare --help").out.find("--append-eod") != std::string::npos);
+  CHECK(run_data(scratch, "data prepare -i x.jsonl -o o -t byte --bad-lines skip").status == 0);
+  CHECK(run_data(scratch, "data prepare --help").out.find("--append-eod") != std::string::npos);
 }
 
 TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair, and runs again") {
@@ -392,7 +394,8 @@ TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair,
   for (int i = 0; i < 300'000; ++i) text += cat("line ", i, "\n");  // several buffers' worth
   put(scratch / "x.txt", text);
   const std::string command = "data prepare -i x.txt -o x -t byte --split-on lines";
-  REQUIRE(run(scratch, "data prepare -i x.txt -o wanted -t byte --split-on lines").status == 0);
+  REQUIRE(run_data(scratch, "data prepare -i x.txt -o wanted -t byte --split-on lines").status ==
+          0);
   const auto bin = read_file(scratch / "wanted.bin"), idx = read_file(scratch / "wanted.idx");
   int kills = 0;
   for (const char* site : kSites) {
@@ -401,7 +404,7 @@ TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair,
       CAPTURE(nth);
       for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"})
         fs::remove(scratch / name);
-      auto got = run(scratch, command, cat(site, ":", nth, ":kill"));
+      auto got = run_data(scratch, command, cat(site, ":", nth, ":kill"));
       if (got.status != kKilled) {
         CHECK(got.status == 0);
         break;
@@ -412,7 +415,7 @@ TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair,
         CHECK(read_file(scratch / "x.bin") == bin);
         continue;
       }
-      CHECK(run(scratch, command).status == 0);
+      CHECK(run_data(scratch, command).status == 0);
       CHECK(read_file(scratch / "x.idx") == idx);
       CHECK(read_file(scratch / "x.bin") == bin);
       CHECK_FALSE(fs::exists(scratch / "x.idx.partial"));
@@ -430,8 +433,8 @@ TEST_CASE("a failing disk is status 18, and leaves neither a pair nor litter") {
     for (const char* fault : {"errno=ENOSPC", "errno=EIO", "throw"}) {
       CAPTURE(site);
       for (const char* name : {"x.idx", "x.bin"}) fs::remove(scratch / name);
-      auto got = run(scratch, "data prepare -i x.txt -o x -t byte --split-on lines",
-                     cat(site, ":1:", fault));
+      auto got = run_data(scratch, "data prepare -i x.txt -o x -t byte --split-on lines",
+                          cat(site, ":1:", fault));
       if (got.status == 0) continue;  // not passed on this way
       ++failures;
       CHECK(got.status == 18);
@@ -448,7 +451,8 @@ TEST_CASE("a failing disk is status 18, and leaves neither a pair nor litter") {
   CHECK(failures >= 27);
   // Short writes are completed.
   for (const char* name : {"x.idx", "x.bin"}) fs::remove(scratch / name);
-  CHECK(run(scratch, "data prepare -i x.txt -o x -t byte", "data.bin.write:0:short").status == 0);
+  CHECK(run_data(scratch, "data prepare -i x.txt -o x -t byte", "data.bin.write:0:short").status ==
+        0);
   CHECK(IndexedFile(scratch / "x").num_tokens() == 3'000'002);
 }
 
@@ -460,14 +464,15 @@ TEST_CASE("replacing a pair never leaves the old index with new tokens") {
     CAPTURE(site);
     for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"})
       fs::remove(scratch / name);
-    REQUIRE(run(scratch, "data prepare -i old.txt -o x -t byte").status == 0);
-    auto got = run(scratch, "data prepare -i new.txt -o x -t byte --force", cat(site, ":1:kill"));
+    REQUIRE(run_data(scratch, "data prepare -i old.txt -o x -t byte").status == 0);
+    auto got =
+        run_data(scratch, "data prepare -i new.txt -o x -t byte --force", cat(site, ":1:kill"));
     CHECK(got.status == kKilled);
     if (fs::exists(scratch / "x.idx")) {
       auto tokens = IndexedFile(scratch / "x").num_tokens();
       CHECK((tokens == 8 || tokens == 25));
     }
-    CHECK(run(scratch, "data prepare -i new.txt -o x -t byte --force").status == 0);
+    CHECK(run_data(scratch, "data prepare -i new.txt -o x -t byte --force").status == 0);
     CHECK(IndexedFile(scratch / "x").num_tokens() == 25);
   }
 }
@@ -477,11 +482,10 @@ TEST_CASE("show keeps the blanks that a tokenizer writes as a part of its words"
   put(scratch / "tokenizer.json", kTinyTokenizer);
   put(scratch / "x.jsonl", "{\"text\":\"ab b  a\"}\n");
   put(scratch / "pairs.jsonl", "{\"prompt\":\"a\",\"completion\":\" b a\"}\n");
-  REQUIRE(
-      run(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod").status ==
-      0);
-  CHECK(run(scratch, "data show x -t hf path=tokenizer.json").out ==
+  REQUIRE(run_data(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod")
+              .status == 0);
+  CHECK(run_data(scratch, "data show x -t hf path=tokenizer.json").out ==
         "document 0, 6 tokens:\na|b| b| | a|</s>\n");
-  auto records = run(scratch, "data show pairs.jsonl -t hf path=tokenizer.json");
+  auto records = run_data(scratch, "data show pairs.jsonl -t hf path=tokenizer.json");
   CHECK_MESSAGE(records.out.find("a|[ b]|[ a]") != std::string::npos, records.out);
 }

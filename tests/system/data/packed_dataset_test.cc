@@ -17,9 +17,9 @@ using namespace mtrain::testing;
 
 namespace {
 
-class Datasets {
+class PackedDatasets {
  public:
-  Datasets() : host_(built_plugins()) {
+  PackedDatasets() : host_(built_plugins()) {
     TokenizerContext context;
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
     wide_ = host_.make<Tokenizer>("byte", parse_yaml("extra_ids: 3"), context);
@@ -68,7 +68,7 @@ std::string samples(const SampleSource& source, size_t seq = 16) {
 
 TEST_CASE("packs from disk train as the same records packed in memory") {
   ScratchFolder scratch;
-  Datasets datasets;
+  PackedDatasets datasets;
   put(scratch / "x.jsonl", records(60));
   put(scratch / "v.jsonl", records(9, 100));
   for (const char* more :
@@ -158,7 +158,7 @@ TEST_CASE("the help for records that are too long names the setting that limits 
 
 TEST_CASE("packs of other settings are refused by name") {
   ScratchFolder scratch;
-  Datasets datasets;
+  PackedDatasets datasets;
   put(scratch / "x.jsonl", records(20));
   auto done = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
   REQUIRE_MESSAGE(done.status == 0, done.err);
@@ -198,7 +198,7 @@ TEST_CASE("packs of other settings are refused by name") {
 
 TEST_CASE("packs of segments from before their special tokens were recognized are refused") {
   ScratchFolder scratch;
-  Datasets datasets;
+  PackedDatasets datasets;
   put(scratch / "x.jsonl", R"({"segments": [{"text": "a", "label": 0}, {"text": "b", "label": 1}]})"
                            "\n");
   auto done = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
@@ -215,7 +215,7 @@ TEST_CASE(
     "settings that packing has fixed are refused where they differ, and pass where they are equal "
     "or left out") {
   ScratchFolder scratch;
-  Datasets datasets;
+  PackedDatasets datasets;
   put(scratch / "x.jsonl", records(20));
   auto pack = [&](const std::string& words) {
     auto done = cli_in(scratch.path(),
@@ -264,7 +264,7 @@ TEST_CASE(
 TEST_CASE(
     "packing that is killed anywhere leaves nothing that is trained on, or all, and is simply run "
     "again") {
-  Datasets datasets;
+  PackedDatasets datasets;
   std::string wanted;
   {
     ScratchFolder scratch;

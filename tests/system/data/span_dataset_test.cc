@@ -21,7 +21,7 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr int32_t kEod = 256, kLastExtra = 257 + 99;
+constexpr int32_t kByteEod = 256, kLastExtra = 257 + 99;
 
 class Spans {
  public:
@@ -54,7 +54,7 @@ class Spans {
     for (int d = 0; d < documents; ++d) {
       std::vector<int32_t> ids;
       for (int i = 1; i < length; ++i) ids.push_back(first + next++ % 100);
-      ids.push_back(kEod);
+      ids.push_back(kByteEod);
       writer.add_sequence(ids);
       writer.end_document();
     }
@@ -96,14 +96,14 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
   std::map<int32_t, std::vector<int32_t>> spans;
   int32_t mark = 0;
   for (auto at = second; at + 1 != ids.end(); ++at) {
-    if (*at > kEod)
+    if (*at > kByteEod)
       mark = *at;
     else
       spans[mark].push_back(*at);
   }
   std::vector<int32_t> text;
   for (auto at = ids.begin(); at + 1 != second; ++at) {
-    if (*at > kEod)
+    if (*at > kByteEod)
       text.insert(text.end(), spans[*at].begin(), spans[*at].end());
     else
       text.push_back(*at);
@@ -129,7 +129,7 @@ TEST_CASE("a sample of t5 is a text followed by its spans, and only the spans ar
     while (first < 99 && trained.targets[first] == kIgnoredTarget) ++first;
     CHECK(trained.targets[first] ==
           kLastExtra);  // the first sentinel, predicted from the end of the text
-    CHECK(trained.tokens[first] == kEod);
+    CHECK(trained.tokens[first] == kByteEod);
     for (size_t t = 0; t < 99; ++t) {
       if (whole.targets[t] == kIgnoredTarget)
         CHECK(t >= 97);  // nothing but what does not fill the sample
@@ -141,7 +141,7 @@ TEST_CASE("a sample of t5 is a text followed by its spans, and only the spans ar
     CHECK(ids.size() == 99);
     REQUIRE(text.size() == 89);
     for (size_t t = 0; t + 1 < text.size(); ++t)  // the bytes of a document follow each other
-      if (text[t] != kEod && text[t + 1] != kEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
+      if (text[t] != kByteEod && text[t + 1] != kByteEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
   }
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("a sample of t5_seq2seq is a text for the encoder and its spans for th
                                                       : t < kEncoder ? t - kText
                                                                      : t - kEncoder));
     for (size_t t = 0; t < kEncoder; ++t) CHECK(here.targets[t] == kIgnoredTarget);
-    CHECK(here.tokens[kEncoder] == kEod);  // the start
+    CHECK(here.tokens[kEncoder] == kByteEod);  // the start
     for (size_t t = kEncoder; t + 1 < kEncoder + kTargets; ++t)
       CHECK(here.tokens[t + 1] == here.targets[t]);
     CHECK(here.targets[kEncoder + kTargets] == kIgnoredTarget);
@@ -175,10 +175,10 @@ TEST_CASE("a sample of t5_seq2seq is a text for the encoder and its spans for th
     const std::vector<int32_t> text = restored(ids);
     CHECK(text.size() == 89);
     for (size_t t = 0; t + 1 < text.size(); ++t)
-      if (text[t] != kEod && text[t + 1] != kEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
+      if (text[t] != kByteEod && text[t + 1] != kByteEod) CHECK(text[t + 1] == (text[t] + 1) % 100);
     Item other = item(*marked, i, kSeq);
     CHECK(other.tokens[kEncoder] == 257);  // <extra_id_99> is the first one after the bytes
-    other.tokens[kEncoder] = kEod;
+    other.tokens[kEncoder] = kByteEod;
     CHECK(other == here);
   }
   CHECK(make("")->identity() != make(", start_token: <extra_id_99>")->identity());
@@ -237,7 +237,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
   auto closing = with(", closing_sentinel: true")->split(Split::train, 4);
   const Item sample = item(*closing, 0);
   CHECK(sample.tokens.back() == kLastExtra - 4);  // the fifth sentinel, after four spans
-  CHECK(sample.targets.back() == kEod);
+  CHECK(sample.targets.back() == kByteEod);
   auto byte = spans.tokenizer("byte", "{}"), few = spans.tokenizer("byte", "extra_ids: 2");
   struct Fault {
     const char* yaml;

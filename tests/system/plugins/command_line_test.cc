@@ -15,11 +15,7 @@ using testing::cli;
 using testing::has;
 using testing::Outcome;
 
-namespace {
-
-const fs::path kFixtures = testing::build_root() / "tests/plugins";
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("help and version go to standard output and exit with 0") {
   for (std::vector<std::string> words : {std::vector<std::string>{"--help"},
@@ -69,12 +65,12 @@ TEST_CASE("usage errors exit with 2, say what is wrong once, and name the neares
 }
 
 TEST_CASE("plugins ls") {
-  Outcome out = cli({"--plugin-path", kFixtures.string(), "plugins", "ls"});
+  Outcome out = cli({"--plugin-path", testing::kFixtures.string(), "plugins", "ls"});
   CHECK(out.status == 0);
   CHECK(has(out.out, "a widget that works"));
-  CHECK(has(out.out, "unusable: " + (kFixtures / "widget_wrong_abi.so").string()));
-  CHECK(has(out.out, "searched: " + kFixtures.string()));
-  Outcome after = cli({"plugins", "ls", "--json", "--plugin-path", kFixtures.string()});
+  CHECK(has(out.out, "unusable: " + (testing::kFixtures / "widget_wrong_abi.so").string()));
+  CHECK(has(out.out, "searched: " + testing::kFixtures.string()));
+  Outcome after = cli({"plugins", "ls", "--json", "--plugin-path", testing::kFixtures.string()});
   CHECK(after.status == 0);
   CHECK(after.out.starts_with("["));
   CHECK(has(after.out, "\"name\": \"gadget\""));
@@ -82,7 +78,7 @@ TEST_CASE("plugins ls") {
 
 TEST_CASE("plugins inspect and export-schema") {
   ScratchFolder folder;
-  fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
   std::string file = (folder / "widget_gadget.so").string();
   Outcome written = cli({"plugins", "export-schema", file});
   CHECK(written.status == 0);
@@ -101,8 +97,8 @@ TEST_CASE("a faulty plugin is one line and status 13") {
   for (const char* name :
        {"wrong_abi", "wrong_sanitizer", "no_entry", "unresolved", "needs_absent", "throws_std",
         "throws_int", "static_throws", "static_exits", "static_aborts", "twice", "plain"}) {
-    Outcome out =
-        cli({"plugins", "export-schema", (kFixtures / cat("widget_", name, ".so")).string()});
+    Outcome out = cli(
+        {"plugins", "export-schema", (testing::kFixtures / cat("widget_", name, ".so")).string()});
     INFO(name << " | " << out.err);
     CHECK(out.status == 13);
     CHECK(out.err.starts_with("mtrain: error[plugin]: "));
@@ -117,10 +113,11 @@ TEST_CASE("a recipe that names a faulty plugin ends with status 13, in the check
   std::string recipe = (folder / "tiny.yaml").string();
   std::ofstream(recipe) << testing::tiny_recipe();
   auto copy = [&](const fs::path& from, const char* to) { fs::copy_file(from, folder / to); };
-  copy(kFixtures / "widget_wrong_abi.so", "optimizer_wrong_abi.so");
-  copy(kFixtures / "widget_unresolved.so", "optimizer_unresolved.so");  // good stamp, no sidecar
-  copy(kFixtures / "optimizer_throws.so", "optimizer_throws.so");
-  copy(kFixtures / "optimizer_throws.json", "optimizer_throws.json");
+  copy(testing::kFixtures / "widget_wrong_abi.so", "optimizer_wrong_abi.so");
+  copy(testing::kFixtures / "widget_unresolved.so",
+       "optimizer_unresolved.so");  // good stamp, no sidecar
+  copy(testing::kFixtures / "optimizer_throws.so", "optimizer_throws.so");
+  copy(testing::kFixtures / "optimizer_throws.json", "optimizer_throws.json");
   struct Case {
     const char *command, *name, *expected;
     int status;
@@ -158,7 +155,7 @@ TEST_CASE("a plugin that ends or blocks the process that opens it does not end o
   for (const auto& [act, expected] :
        {std::pair{"exit", "a static initialiser ended the process with status 0"},
         {"hang", "a static initialiser did not end within 20 s"}}) {
-    Outcome out = cli({"--plugin-path", kFixtures.string(), "train", recipe,
+    Outcome out = cli({"--plugin-path", testing::kFixtures.string(), "train", recipe,
                        "optimizer.type=throws", cat("run.dir=", (folder / "run").string())},
                       {cat("MTRAIN_TEST_AT_LOAD=", act)});
     INFO(act << " | " << out.err);
@@ -171,8 +168,8 @@ TEST_CASE("a plugin that ends or blocks the process that opens it does not end o
 TEST_CASE("a file that is replaced between the check and the loading is not used") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
-  fs::copy_file(kFixtures / "widget_gadget.so", file);
-  fs::copy_file(kFixtures / "widget_constructor.so", folder / "other");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", file);
+  fs::copy_file(testing::kFixtures / "widget_constructor.so", folder / "other");
   Outcome out = testing::run(
       {.arguments = {testing::mtrain_binary(), "plugins", "export-schema", file.string()},
        .environment = {"MTRAIN_FAULT=plugin.open:1:stop"},
@@ -184,7 +181,7 @@ TEST_CASE("a file that is replaced between the check and the loading is not used
 }
 
 TEST_CASE("inspect of what is not there") {
-  Outcome out = cli({"--plugin-path", kFixtures.string(), "plugins", "inspect", "gadjet"});
+  Outcome out = cli({"--plugin-path", testing::kFixtures.string(), "plugins", "inspect", "gadjet"});
   CHECK(out.status == 13);
   CHECK(has(out.err, "no plugin named 'gadjet'"));
   CHECK(cli({"plugins", "inspect", "/nowhere/model_x.so"}).status == 13);
@@ -198,7 +195,7 @@ TEST_CASE("doctor names every part and repairs what it can") {
     CHECK(has(out.out, part));
   for (const char* said : {"kernels of level ", "mixed_precision.dtype=auto uses "})
     CHECK_MESSAGE(has(out.out, said), out.out);
-  Outcome bad = cli({"--plugin-path", kFixtures.string(), "doctor"});
+  Outcome bad = cli({"--plugin-path", testing::kFixtures.string(), "doctor"});
   CHECK(bad.status == 13);
   CHECK(has(bad.out,
             "a walled device; mixed_precision.dtype=auto uses bf16: walled devices have bf16 "
@@ -222,7 +219,7 @@ TEST_CASE("help opens no plugin: it is quick however many there are") {
     CHECK(out.status == 0);
     CHECK_FALSE(out.out.empty());
   }
-  CHECK(cli({"plugins", "export-schema", (kFixtures / "widget_gadget.so").string()},
+  CHECK(cli({"plugins", "export-schema", (testing::kFixtures / "widget_gadget.so").string()},
             {"MTRAIN_FAULT=plugin.open:1:kill"})
             .status == 128 + SIGKILL);
 }

@@ -21,13 +21,13 @@ constexpr bool kSanitized = true;  // sanitizers report crashes themselves
 constexpr bool kSanitized = false;
 #endif
 
-const std::string kFixtures = (testing::build_root() / "tests/plugins").string();
+const std::string kFaultyPlugins = (testing::build_root() / "tests/plugins").string();
 
 /// A short training with a component that fails.
-Outcome train(const Scratch& folder, const std::string& section, const std::string& fault,
-              std::vector<std::string> more = {}) {
+Outcome train_faulty(const Scratch& folder, const std::string& section, const std::string& fault,
+                     std::vector<std::string> more = {}) {
   std::vector<std::string> words = {"--plugin-path",
-                                    kFixtures,
+                                    kFaultyPlugins,
                                     "train",
                                     folder.write("tiny.yaml", testing::tiny_recipe()),
                                     cat("run.dir=", (folder / "run").string()),
@@ -42,7 +42,7 @@ void check_named(const Outcome& outcome, std::string_view kind, std::string_view
   CHECK(outcome.status == 13);
   CHECK(has(outcome.err, cat("mtrain: error[plugin]: ", kind, " plugin 'faulty' ", what)));
   CHECK(has(outcome.err,
-            cat("show this line to the author of ", kFixtures, "/", kind, "_faulty.so")));
+            cat("show this line to the author of ", kFaultyPlugins, "/", kind, "_faulty.so")));
   CHECK_FALSE(has(outcome.err, "defect of mtrain"));
 }
 
@@ -50,13 +50,14 @@ void check_named(const Outcome& outcome, std::string_view kind, std::string_view
 
 TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plugin and call") {
   Scratch folder("plugin-throws");
-  check_named(train(folder, "optimizer", "throw"), "optimizer",
+  check_named(train_faulty(folder, "optimizer", "throw"), "optimizer",
               "failed in update(): the bearing is worn");
-  check_named(train(folder, "optimizer", "int"), "optimizer",
+  check_named(train_faulty(folder, "optimizer", "int"), "optimizer",
               "failed in update(): it threw something that is not a std::exception");
-  check_named(train(folder, "dataset", "throw"), "dataset", "failed in get(): the bearing is worn");
-  check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "-i",
-                            folder.write("x.jsonl", "{\"text\": \"x\"}\n")}),
+  check_named(train_faulty(folder, "dataset", "throw"), "dataset",
+              "failed in get(): the bearing is worn");
+  check_named(testing::cli({"--plugin-path", kFaultyPlugins, "data", "tokenize", "-t", "faulty",
+                            "-i", folder.write("x.jsonl", "{\"text\": \"x\"}\n")}),
               "tokenizer", "failed in encode(): the bearing is worn");
 }
 
@@ -64,8 +65,8 @@ TEST_CASE(
     "a sample that a dataset filled wrongly names plugin, sample, position, value and range") {
   Scratch folder("plugin-sample");
   auto check = [&](const char* field, int64_t value, const std::string& what) {
-    const Outcome outcome =
-        train(folder, "dataset", field, {cat("++dataset.value=", value), "model.seq_length=16"});
+    const Outcome outcome = train_faulty(folder, "dataset", field,
+                                         {cat("++dataset.value=", value), "model.seq_length=16"});
     INFO(outcome.err);
     CHECK(outcome.status == 13);
     CHECK(has(outcome.err, cat("mtrain: error[plugin]: dataset plugin 'faulty' filled a sample "
@@ -80,7 +81,7 @@ TEST_CASE(
   check("position", 16, "positions[2] is 16, outside 0 to 15");
   check("start", 16, "starts[1] is 16 after 0, in a sample of 16 positions");
   check("padding", 3, "targets[13] is 1, and the last 3 positions are padding");
-  const Outcome valid = train(folder, "dataset", "target", {"++dataset.value=-1"});
+  const Outcome valid = train_faulty(folder, "dataset", "target", {"++dataset.value=-1"});
   INFO(valid.err);
   CHECK(valid.status == 0);
 }
@@ -94,7 +95,7 @@ TEST_CASE("an id outside a tokenizer's vocabulary names the tokenizer") {
   for (std::vector<std::string> words :
        {std::vector<std::string>{"data", "prepare", "-o", (folder / "pair").string(), "-i", texts},
         {"data", "tokenize", "-i", texts}}) {
-    words.insert(words.begin(), {"--plugin-path", kFixtures});
+    words.insert(words.begin(), {"--plugin-path", kFaultyPlugins});
     words.insert(words.end(), settings.begin(), settings.end());
     const Outcome outcome = testing::cli(words);
     INFO(outcome.err);
@@ -103,11 +104,11 @@ TEST_CASE("an id outside a tokenizer's vocabulary names the tokenizer") {
   }
   CHECK_FALSE(std::filesystem::exists(folder / "pair.bin"));
   const Outcome trained =
-      train(folder, "tokenizer", "id",
-            {"++tokenizer.value=-3", "train.steps=1", "scheduler.warmup_steps=0"});
+      train_faulty(folder, "tokenizer", "id",
+                   {"++tokenizer.value=-3", "train.steps=1", "scheduler.warmup_steps=0"});
   INFO(trained.err);
   REQUIRE(trained.status == 0);
-  const Outcome outcome = testing::cli({"--plugin-path", kFixtures, "generate", "--from",
+  const Outcome outcome = testing::cli({"--plugin-path", kFaultyPlugins, "generate", "--from",
                                         (folder / "run").string(), "--prompt", "two"});
   INFO(outcome.err);
   CHECK(outcome.status == 13);
@@ -120,14 +121,14 @@ TEST_CASE("a model is named where it fails, in the memory plan of the first phas
                                     "model: {type: faulty, seq_length: 8}\ndataset: mock\n"
                                     "train: {steps: 2, micro_batch_size: 1, global_batch_size: "
                                     "1}\nscheduler: {warmup_steps: 0}\n");
-  std::vector<std::string> words = {"--plugin-path", kFixtures, "train", recipe,
+  std::vector<std::string> words = {"--plugin-path", kFaultyPlugins, "train", recipe,
                                     cat("run.dir=", (folder / "run").string())};
   check_named(testing::cli(words), "model", "failed in forward(): the bearing is worn");
 }
 
 TEST_CASE("ranks as threads: the rank's plugin is named, and its status is the job's") {
   Scratch folder("plugin-ranks");
-  Outcome outcome = train(folder, "optimizer", "throw", {"dist.nproc=2"});
+  Outcome outcome = train_faulty(folder, "optimizer", "throw", {"dist.nproc=2"});
   INFO(outcome.err);
   CHECK(outcome.status == 13);
   CHECK(has(outcome.err, "optimizer plugin 'faulty' failed in update(): the bearing is worn"));
@@ -135,12 +136,12 @@ TEST_CASE("ranks as threads: the rank's plugin is named, and its status is the j
 
 TEST_CASE("errors of mtrain's class and the end of memory pass unchanged") {
   Scratch folder("plugin-errors");
-  Outcome outcome = train(folder, "optimizer", "error");
+  Outcome outcome = train_faulty(folder, "optimizer", "error");
   INFO(outcome.err);
   CHECK(outcome.status == 11);
   CHECK(has(outcome.err, "error[data]: the belt is torn"));
   CHECK(has(outcome.err, "help: correct it"));
-  outcome = train(folder, "optimizer", "memory");
+  outcome = train_faulty(folder, "optimizer", "memory");
   CHECK(outcome.status == 10);
   CHECK(has(outcome.err, "out of memory"));
 }
@@ -148,11 +149,14 @@ TEST_CASE("errors of mtrain's class and the end of memory pass unchanged") {
 TEST_CASE("a crash names plugin, call and signal") {
   if (kSanitized) return;
   Scratch folder("plugin-crash");
-  check_named(train(folder, "optimizer", "crash"), "optimizer", "crashed in update() (SIGSEGV)");
-  check_named(train(folder, "optimizer", "divide"), "optimizer", "crashed in update() (SIGFPE)");
-  check_named(train(folder, "optimizer", "abort"), "optimizer", "crashed in update() (SIGABRT)");
-  check_named(train(folder, "dataset", "crash"), "dataset", "crashed in get() (SIGSEGV)");
-  check_named(train(folder, "optimizer", "crash", {"dist.nproc=2"}), "optimizer",
+  check_named(train_faulty(folder, "optimizer", "crash"), "optimizer",
+              "crashed in update() (SIGSEGV)");
+  check_named(train_faulty(folder, "optimizer", "divide"), "optimizer",
+              "crashed in update() (SIGFPE)");
+  check_named(train_faulty(folder, "optimizer", "abort"), "optimizer",
+              "crashed in update() (SIGABRT)");
+  check_named(train_faulty(folder, "dataset", "crash"), "dataset", "crashed in get() (SIGSEGV)");
+  check_named(train_faulty(folder, "optimizer", "crash", {"dist.nproc=2"}), "optimizer",
               "crashed in update() (SIGSEGV)");
 }
 
@@ -160,7 +164,7 @@ TEST_CASE("a crash where the system refuses memory says so and blames no plugin"
   if (kSanitized) return;
   Scratch folder("plugin-refused");
   for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"dist.nproc=2"}}) {
-    Outcome outcome = train(folder, "optimizer", "unchecked", more);
+    Outcome outcome = train_faulty(folder, "optimizer", "unchecked", more);
     INFO(outcome.err);
     CHECK(outcome.status == 10);
     CHECK(has(outcome.err,
@@ -178,7 +182,7 @@ TEST_CASE("where core files are wanted, a crash in a plugin ends with status 13 
   Outcome outcome = testing::run(
       {.arguments = {"/bin/sh", "-c",
                      cat("cd '", folder.path().string(), "' && ulimit -c unlimited 2>/dev/null; '",
-                         testing::mtrain_binary(), "' --plugin-path '", kFixtures, "' train '",
+                         testing::mtrain_binary(), "' --plugin-path '", kFaultyPlugins, "' train '",
                          recipe, "' run.dir=run optimizer.type=faulty ++optimizer.fault=crash")}});
   check_named(outcome, "optimizer", "crashed in update() (SIGSEGV)");
 }

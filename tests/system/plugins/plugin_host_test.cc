@@ -31,9 +31,7 @@ using namespace mtrain::fixtures;
 
 namespace {
 
-const fs::path kFixtures = testing::build_root() / "tests/plugins";
-
-Error error_of(const std::function<void()>& act) {
+Error host_error(const std::function<void()>& act) {
   try {
     act();
   } catch (const Error& error) {
@@ -53,14 +51,14 @@ Node section(const std::string& key, Node value) {
 }  // namespace
 
 TEST_CASE("a sound plugin is loaded once, alone, and makes its component") {
-  PluginHost host({kFixtures});
+  PluginHost host({testing::kFixtures});
   CHECK(host.registry().entries().empty());
   const auto& entry = host.load("widget", "gadget");
   CHECK(&host.load("widget", "gadget") == &entry);
   CHECK(host.registry().entries().size() == 1);
   REQUIRE(host.loaded().size() == 1);
   CHECK(host.loaded()[0].identity.starts_with("build-id:"));
-  CHECK(host.loaded()[0].path == kFixtures / "widget_gadget.so");
+  CHECK(host.loaded()[0].path == testing::kFixtures / "widget_gadget.so");
   WidgetContext context;
   CHECK(host.make<Widget>("gadget", section("size", Node::integer(5)), context)->describe() ==
         "red gadget of 5 mm ready");
@@ -70,7 +68,7 @@ TEST_CASE("a sound plugin is loaded once, alone, and makes its component") {
 TEST_CASE("what a plugin made outlives the host") {
   std::unique_ptr<Widget> widget;
   {
-    PluginHost host({kFixtures});
+    PluginHost host({testing::kFixtures});
     WidgetContext context;
     widget = host.make<Widget>("gadget", Node::map(), context);
   }
@@ -78,7 +76,7 @@ TEST_CASE("what a plugin made outlives the host") {
 }
 
 TEST_CASE("two hosts may hold the same plugin") {
-  PluginHost one({kFixtures}), two({kFixtures});
+  PluginHost one({testing::kFixtures}), two({testing::kFixtures});
   CHECK(one.load("widget", "gadget").name == two.load("widget", "gadget").name);
 }
 
@@ -96,9 +94,9 @@ TEST_CASE("a stamp that does not fit is refused before any code of the plugin ru
                         {"wrong_language", "__cplusplus"},
                         {"wrong_sanitizer", "sanitizer"},
                         {"wrong_magic", "right mark"}};
-  PluginHost host({kFixtures});
+  PluginHost host({testing::kFixtures});
   for (const auto& test : cases) {
-    Error error = error_of([&] { host.load("widget", test.name); });
+    Error error = host_error([&] { host.load("widget", test.name); });
     INFO(error.message());
     CHECK(error.error_class() == ErrorClass::plugin);
     CHECK(has(error.message(), test.expected));
@@ -127,9 +125,9 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
                         {"register_aborts", "its registration died of signal 6"},
                         {"register_exits", "its registration ended the process with status 0"},
                         {"misnamed", "its name is 'rightly_named' in MT_PLUGIN"}};
-  PluginHost host({kFixtures});
+  PluginHost host({testing::kFixtures});
   for (const auto& test : cases) {
-    Error error = error_of([&] { host.load("widget", test.name); });
+    Error error = host_error([&] { host.load("widget", test.name); });
     INFO(error.message());
     CHECK(error.error_class() == ErrorClass::plugin);
     CHECK(has(error.message(), test.expected));
@@ -148,11 +146,12 @@ TEST_CASE(
   pthread_sigmask(SIG_BLOCK, &signals, &before);  // as a run does
   std::promise<void> over;
   std::thread other([end = over.get_future()]() mutable { end.wait(); });
-  PluginHost host({kFixtures});
-  CHECK(has(error_of([&] { host.load("widget", "static_exits"); }).message(),
+  PluginHost host({testing::kFixtures});
+  CHECK(has(host_error([&] { host.load("widget", "static_exits"); }).message(),
             "a static initialiser ended the process with status 0"));
-  CHECK(has(error_of([&] { host.load("widget", "static_aborts"); }).message(), "died of signal 6"));
-  CHECK(has(error_of([&] { host.load("widget", "static_hangs"); }).message(),
+  CHECK(
+      has(host_error([&] { host.load("widget", "static_aborts"); }).message(), "died of signal 6"));
+  CHECK(has(host_error([&] { host.load("widget", "static_hangs"); }).message(),
             "a static initialiser did not end within 20 s"));
   CHECK(host.load("widget", "gadget").name == "gadget");
   over.set_value();
@@ -163,7 +162,7 @@ TEST_CASE(
 TEST_CASE("a plugin that hangs is ended in time, whatever it does to the pipe that it reports by") {
   for (const char* name : {"static_hangs", "static_closes", "static_floods"}) {
     CAPTURE(name);
-    CHECK(probe_plugin(kFixtures / cat("widget_", name, ".so"), std::chrono::seconds(1)) ==
+    CHECK(probe_plugin(testing::kFixtures / cat("widget_", name, ".so"), std::chrono::seconds(1)) ==
           "a static initialiser did not end within 1 s");
   }
 }
@@ -171,7 +170,7 @@ TEST_CASE("a plugin that hangs is ended in time, whatever it does to the pipe th
 TEST_CASE("a sidecar that cannot be read does not keep its plugin from being loaded") {
   for (const char* text : {"", "{", "[]"}) {
     ScratchFolder folder;
-    fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
+    fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
     std::ofstream(folder / "widget_gadget.json") << text;
     CHECK(PluginHost({folder.path()}).load("widget", "gadget").name == "gadget");
   }
@@ -182,7 +181,7 @@ TEST_CASE(
     "it runs") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
-  fs::copy_file(kFixtures / "widget_gadget.so", file);
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", file);
   write_sidecar(file);
   CHECK(PluginHost({folder.path()}).load("widget", "gadget").name == "gadget");
   const std::string whole = read_file(file), hash = plugin_content_hash(file);
@@ -205,7 +204,7 @@ TEST_CASE(
     } catch (const Error&) {
     }
     PluginHost host({folder.path()});
-    Error error = error_of([&] { host.load("widget", "gadget"); });
+    Error error = host_error([&] { host.load("widget", "gadget"); });
     CHECK(error.error_class() == ErrorClass::plugin);
     ++refused;
   }
@@ -214,17 +213,17 @@ TEST_CASE(
 }
 
 TEST_CASE("a constructor that throws names the plugin and the component") {
-  PluginHost host({kFixtures});
+  PluginHost host({testing::kFixtures});
   WidgetContext context;
   auto fail = [&](const char* how) {
-    return error_of(
+    return host_error(
         [&] { host.make<Widget>("constructor", section("how", Node::string(how)), context); });
   };
   for (const char* how : {"std", "int"}) {
     Error error = fail(how);
     CHECK(error.error_class() == ErrorClass::plugin);
-    CHECK(has(error.message(),
-              "widget 'constructor' of " + (kFixtures / "widget_constructor.so").string()));
+    CHECK(has(error.message(), "widget 'constructor' of " +
+                                   (testing::kFixtures / "widget_constructor.so").string()));
   }
   CHECK(fail("error").error_class() == ErrorClass::data);
   CHECK(fail("error").hint() == "look in the other folder");
@@ -232,10 +231,10 @@ TEST_CASE("a constructor that throws names the plugin and the component") {
 
 TEST_CASE("an unknown name: the nearest, the list, the folders, what was passed over") {
   ScratchFolder folder;
-  fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
-  fs::copy_file(kFixtures / "widget_gadget.so", folder / "gadjet.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "gadjet.so");
   PluginHost host({folder.path(), folder / "absent"});
-  Error error = error_of([&] { host.load("widget", "gadjet"); });
+  Error error = host_error([&] { host.load("widget", "gadjet"); });
   CHECK(error.error_class() == ErrorClass::plugin);
   CHECK(has(error.message(), "no widget plugin named 'gadjet'"));
   CHECK(has(error.hint(), "did you mean 'gadget'?"));
@@ -243,39 +242,40 @@ TEST_CASE("an unknown name: the nearest, the list, the folders, what was passed 
   CHECK(has(error.hint(), folder.path().string() + ","));
   CHECK(has(error.hint(), (folder / "absent").string() + " (absent)"));
   CHECK(has(error.hint(), "gadjet.so: is not named as a plugin"));
-  CHECK(has(error_of([&] { host.load("gear", "gadget"); }).hint(),
+  CHECK(has(host_error([&] { host.load("gear", "gadget"); }).hint(),
             "widget_gadget.so is of the kind widget"));
 }
 
 TEST_CASE("names are never paths") {
   ScratchFolder folder;
-  fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
   fs::create_directory(folder / "widget_");
-  fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_" / "gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", folder / "widget_" / "gadget.so");
   PluginHost host({folder.path()});
   for (const char* name : {"", ".", "..", "/gadget", "../gadget", "./gadget", "gadget.so",
                            "gadget\n", "Gadget", "gadget/", "$(id)", "gadget;id", "widget_gadget"})
-    CHECK(has(error_of([&] { host.load("widget", name); }).message(), "there is no widget plugin"));
-  CHECK(has(error_of([&] { host.load("../widget", "gadget"); }).message(), "there is no"));
+    CHECK(
+        has(host_error([&] { host.load("widget", name); }).message(), "there is no widget plugin"));
+  CHECK(has(host_error([&] { host.load("../widget", "gadget"); }).message(), "there is no"));
 }
 
 TEST_CASE("no file of the working folder or LD_LIBRARY_PATH is ever picked up") {
   ScratchFolder decoys, empty;
-  fs::copy_file(kFixtures / "widget_gadget.so", decoys / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", decoys / "widget_gadget.so");
   fs::path before = fs::current_path();
   fs::current_path(decoys.path());
   ::setenv("LD_LIBRARY_PATH", decoys.path().c_str(), 1);
   PluginHost host({empty.path()});
-  CHECK(
-      has(error_of([&] { host.load("widget", "gadget"); }).message(), "there is no widget plugin"));
+  CHECK(has(host_error([&] { host.load("widget", "gadget"); }).message(),
+            "there is no widget plugin"));
   ::unsetenv("LD_LIBRARY_PATH");
   fs::current_path(before);
 }
 
 TEST_CASE("the first folder wins, and a bad file there is an error, not a fall-back") {
   ScratchFolder first, second;
-  fs::copy_file(kFixtures / "widget_gadget.so", first / "widget_gadget.so");
-  fs::copy_file(kFixtures / "widget_gadget.so", second / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", first / "widget_gadget.so");
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", second / "widget_gadget.so");
   PluginHost host({first.path(), second.path()});
   auto files = host.list();
   REQUIRE(files.size() == 2);
@@ -285,27 +285,27 @@ TEST_CASE("the first folder wins, and a bad file there is an error, not a fall-b
   fs::remove(first / "widget_gadget.so");  // it is mapped: a new file must take its place
   std::ofstream(first / "widget_gadget.so") << "";
   PluginHost again({first.path(), second.path()});
-  CHECK(has(error_of([&] { again.load("widget", "gadget"); }).message(), "is an empty file"));
+  CHECK(has(host_error([&] { again.load("widget", "gadget"); }).message(), "is an empty file"));
 }
 
 TEST_CASE("files and folders that anybody may write to are refused") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
-  fs::copy_file(kFixtures / "widget_gadget.so", file);
+  fs::copy_file(testing::kFixtures / "widget_gadget.so", file);
   PluginHost host({folder.path()});
   ::chmod(file.c_str(), 0666);
-  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(),
+  CHECK(has(host_error([&] { host.load("widget", "gadget"); }).message(),
             "anybody may write to this file"));
   ::chmod(file.c_str(), 0644);
   ::chmod(folder.path().c_str(), 0777);
-  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(),
+  CHECK(has(host_error([&] { host.load("widget", "gadget"); }).message(),
             "anybody may write to this plugin folder"));
   ::chmod(folder.path().c_str(), 0755);
   CHECK(host.load("widget", "gadget").name == "gadget");
 }
 
 TEST_CASE("list judges every file and runs none") {
-  PluginHost host({kFixtures});
+  PluginHost host({testing::kFixtures});
   size_t usable = 0, bad = 0;
   for (const auto& file : host.list()) {
     file.problem.empty() ? ++usable : ++bad;
@@ -322,7 +322,7 @@ TEST_CASE(
     "a real library truncated at any length, or with flipped bytes, never crashes the reader") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
-  const std::string whole = read_file(kFixtures / "widget_gadget.so");
+  const std::string whole = read_file(testing::kFixtures / "widget_gadget.so");
   auto judge = [&](const std::string& content) {
     std::ofstream(file, std::ios::binary | std::ios::trunc)
         .write(content.data(), static_cast<std::streamsize>(content.size()));

@@ -9,8 +9,14 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "roots.h"
 
 namespace mtrain {
+
+namespace testing {
+/// The plugins of tests/fixtures.
+inline const fs::path kFixtures = build_root() / "tests/plugins";
+}  // namespace testing
 
 class ScratchFolder {
  public:

@@ -18,9 +18,7 @@ using testing::has;
 
 namespace {
 
-const fs::path kFixtures = testing::build_root() / "tests/plugins";
-
-Error error_of(const std::function<void()>& act) {
+Error sidecar_error(const std::function<void()>& act) {
   try {
     act();
   } catch (const Error& error) {
@@ -41,7 +39,7 @@ struct GadgetFolder {
   ScratchFolder folder;
   fs::path plugin = folder / "widget_gadget.so", sidecar = folder / "widget_gadget.json";
   GadgetFolder() {
-    fs::copy_file(kFixtures / "widget_gadget.so", plugin);
+    fs::copy_file(testing::kFixtures / "widget_gadget.so", plugin);
     CHECK(write_sidecar(plugin) == sidecar);
   }
   void write(const std::string& text) const {
@@ -49,7 +47,7 @@ struct GadgetFolder {
   }
   Error failure() const {
     PluginHost host({folder.path()});
-    Error error = error_of([&] { read_sidecar(host.locate("widget", "gadget")); });
+    Error error = sidecar_error([&] { read_sidecar(host.locate("widget", "gadget")); });
     CHECK(error.error_class() == ErrorClass::plugin);
     CHECK(has(error.message(), "widget_gadget.json: "));
     CHECK(has(error.hint(), "mtrain plugins export-schema " + plugin.string()));
@@ -61,8 +59,8 @@ struct GadgetFolder {
 
 TEST_CASE("a catalog gives the settings without running the plugin") {
   GadgetFolder gadget;
-  fs::copy_file(kFixtures / "widget_wrong_abi.so", gadget.folder / "widget_wrong_abi.so");
-  fs::copy_file(kFixtures / "widget_constructor.so",
+  fs::copy_file(testing::kFixtures / "widget_wrong_abi.so", gadget.folder / "widget_wrong_abi.so");
+  fs::copy_file(testing::kFixtures / "widget_constructor.so",
                 gadget.folder / "widget_constructor.so");  // no sidecar
   PluginHost host({gadget.folder.path()});
   SchemaCatalog catalog;
@@ -166,8 +164,8 @@ TEST_CASE("random damage to a sidecar is refused or harmless") {
 
 TEST_CASE("a plugin that cannot be loaded gets no sidecar") {
   ScratchFolder folder;
-  fs::copy_file(kFixtures / "widget_throws_std.so", folder / "widget_throws_std.so");
-  CHECK(has(error_of([&] { write_sidecar(folder / "widget_throws_std.so"); }).message(),
+  fs::copy_file(testing::kFixtures / "widget_throws_std.so", folder / "widget_throws_std.so");
+  CHECK(has(sidecar_error([&] { write_sidecar(folder / "widget_throws_std.so"); }).message(),
             "no screws"));
   CHECK_FALSE(fs::exists(folder / "widget_throws_std.json"));
 }

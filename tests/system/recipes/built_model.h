@@ -1,5 +1,6 @@
 // The model of a recipe, built without memory: its parameters and its figures of work.
 #pragma once
+#include "built_plugins.h"
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/nn/model.h"
@@ -9,6 +10,13 @@
 #include "mtrain/tensor/planning.h"
 
 namespace mtrain::testing {
+
+inline const fs::path kRecipes = source_root() / "recipes";
+/// The plugins of this build, for the whole process.
+inline PluginHost& plugins() {
+  static PluginHost host = built_plugins();
+  return host;
+}
 
 class BuiltModel {
  public:

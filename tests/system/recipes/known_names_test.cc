@@ -11,12 +11,12 @@ using namespace mtrain;
 
 namespace {
 
-struct Row {
+struct KnownName {
   const char *theirs, *ours;
 };
 
 // Under the sections that Megatron-Bridge has them in.
-const Row kDense[] = {
+const KnownName kDense[] = {
     {"train.train_iters", "train.steps"},
     {"train.rampup_batch_size", "train.batch_schedule"},
     {"train.exit_duration_in_mins", "train.max_minutes"},
@@ -109,7 +109,7 @@ const Row kDense[] = {
     {"model.tie_word_embeddings", "model.tie_embeddings"},
 };
 
-const Row kExperts[] = {
+const KnownName kExperts[] = {
     {"model.num_moe_experts", "model.moe.experts"},
     {"model.moe_router_topk", "model.moe.top_k"},
     {"model.moe_ffn_hidden_size", "model.moe.ffn_hidden_size"},

@@ -18,13 +18,6 @@ using namespace mtrain;
 
 namespace {
 
-const fs::path kRecipes = testing::source_root() / "recipes";
-
-const PluginHost& plugins() {
-  static const PluginHost host = testing::built_plugins();
-  return host;
-}
-
 using Names = std::set<std::string>;
 
 /// The parts that a report says are missing; any other fault but `expected` fails the test.
@@ -39,8 +32,8 @@ Names missing_parts(const Report& report, const std::string& expected = "") {
   return out;
 }
 
-Recipe recipe(const std::string& name, const std::vector<std::string>& overrides = {}) {
-  RecipeRequest request{.recipe = (kRecipes / (name + ".yaml")).string(),
+Recipe shipped_recipe(const std::string& name, const std::vector<std::string>& overrides = {}) {
+  RecipeRequest request{.recipe = (testing::kRecipes / (name + ".yaml")).string(),
                         .text = {},
                         .directory = {},
                         .overrides = {},
@@ -51,7 +44,7 @@ Recipe recipe(const std::string& name, const std::vector<std::string>& overrides
   if (!own_data) request.overrides.push_back({"dataset.path=data/corpus", 2});  // the user's to say
   for (const auto& text : overrides)
     request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
-  return read_recipe(request, plugins());
+  return read_recipe(request, testing::plugins());
 }
 
 /// The resolved figures of a model, and what they amount to.
@@ -162,7 +155,7 @@ class Figures {
 /// A recipe with adapters, whose frozen weights are the user's to say.
 bool has_adapters(const Recipe& read) { return read.settings.peft.frozen(); }
 
-struct Row {
+struct PublishedSize {
   const char* name;
   int64_t parameters;
   int64_t rounded;  // the published figure is rounded to this
@@ -172,7 +165,7 @@ struct Row {
 
 // The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or
 // total_size / 2) where a published checkpoint has one; otherwise the paper.
-const std::vector<Row> kRows = {
+const std::vector<PublishedSize> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
     {"quickstart_lora", 3030000, 10000, "the same model", {}},
@@ -271,7 +264,7 @@ int own_lines(const fs::path& file) {
 TEST_CASE("every recipe is in the table") {
   Names known, there;
   for (const auto& row : kRows) known.insert(row.name);
-  for (const auto& entry : fs::directory_iterator(kRecipes))
+  for (const auto& entry : fs::directory_iterator(testing::kRecipes))
     if (entry.path().extension() == ".yaml") there.insert(entry.path().stem().string());
   CHECK(listed(known) == listed(there));
 }
@@ -280,12 +273,12 @@ TEST_CASE("a recipe composes, asks only for parts that are known, and has the pu
   for (const auto& row : kRows) {
     CAPTURE(row.name);
     CAPTURE(row.published);
-    Recipe read = recipe(row.name);
+    Recipe read = shipped_recipe(row.name);
     const std::string unsaid = has_adapters(read) ? "rule peft-base" : "";
     CHECK(listed(missing_parts(read.report, unsaid)) == listed(row.parts));
     int64_t parameters = Figures(read).parameters();
     CHECK((parameters + row.rounded / 2) / row.rounded * row.rounded == row.parameters);
-    CHECK(own_lines(kRecipes / (std::string(row.name) + ".yaml")) <= 30);
+    CHECK(own_lines(testing::kRecipes / (std::string(row.name) + ".yaml")) <= 30);
   }
 }
 
@@ -295,7 +288,8 @@ TEST_CASE("the model that a recipe builds has as many parameters") {
     CAPTURE(row.name);
     if (row.parts.contains("the T5 model")) continue;
     const bool predicts = std::string_view(row.name) == "deepseek_v3";
-    Recipe read = predicts ? recipe(row.name, {"model.mtp.layers=0"}) : recipe(row.name);
+    Recipe read =
+        predicts ? shipped_recipe(row.name, {"model.mtp.layers=0"}) : shipped_recipe(row.name);
     CHECK(testing::BuiltModel(read, host).parameters() == Figures(read).parameters());
   }
 }
@@ -303,7 +297,7 @@ TEST_CASE("the model that a recipe builds has as many parameters") {
 TEST_CASE("layouts are the published ones") {
   for (const auto& layout : kLayouts) {
     CAPTURE(layout.name);
-    Recipe read = recipe(layout.name);
+    Recipe read = shipped_recipe(layout.name);
     const Settings& s = read.settings;
     CHECK(s.dist.tp == layout.tp);
     CHECK(s.dist.pp == layout.pp);
@@ -320,16 +314,16 @@ TEST_CASE("layouts are the published ones") {
 TEST_CASE("peft=lora turns any recipe into one of low-rank adapters") {
   for (const auto& row : kRows) {
     CAPTURE(row.name);
-    Recipe read = recipe(row.name, {"peft=lora"});
+    Recipe read = shipped_recipe(row.name, {"peft=lora"});
     // The weights to start from are the user's to say.
     CHECK(listed(missing_parts(read.report, "rule peft-base")) == listed(row.parts));
     CHECK(read.settings.peft.type == "lora");
-    if (!has_adapters(recipe(row.name))) CHECK(read.settings.peft.rank == 32);
+    if (!has_adapters(shipped_recipe(row.name))) CHECK(read.settings.peft.rank == 32);
   }
 }
 
 TEST_CASE("a preset may be named where its settings would stand") {
-  SchemaCatalog catalog = schema_catalog(plugins());
+  SchemaCatalog catalog = schema_catalog(testing::plugins());
   struct Choice {
     const char* text;
     std::vector<OverrideText> overrides;
@@ -361,7 +355,7 @@ TEST_CASE("a preset may be named where its settings would stand") {
         .recipe = "r.yaml",
         .text = cat("model: llama\ndataset: mock\ntrain: {steps: 1}\n", choice.text),
         .overrides = choice.overrides,
-        .search_path = {kRecipes}};
+        .search_path = {testing::kRecipes}};
     Report report;
     auto config = ConfigContainer::load(request, catalog, report);
     CHECK(listed(missing_parts(report)) == "");
@@ -375,7 +369,7 @@ TEST_CASE("a preset may be named where its settings would stand") {
       {.recipe = "r.yaml",
        .text = "model: llama\ndataset: mock\ntrain: {steps: 1}\nmixed_precision: bf17\n",
        .overrides = {},
-       .search_path = {kRecipes}},
+       .search_path = {testing::kRecipes}},
       catalog, report);
   CHECK(report.errors() == 1);
   CHECK_MESSAGE(report.text().find("r.yaml:4:18") != std::string::npos, report.text());
@@ -386,19 +380,19 @@ TEST_CASE("what is not implemented can be chosen away") {
   for (const char* name : {"gpt2_124m", "gpt3_175b", "llama2_7b", "llama32_1b", "llama3_8b",
                            "llama3_70b", "llama31_405b"}) {
     CAPTURE(name);
-    Recipe read =
-        recipe(name, {"dist=single", "comm_overlap=none", "tokenizer=byte", "dataset=mock"});
+    Recipe read = shipped_recipe(
+        name, {"dist=single", "comm_overlap=none", "tokenizer=byte", "dataset=mock"});
     CHECK_MESSAGE(read.report.ok(), read.report.text());
   }
 }
 
 TEST_CASE("every option of every group is read without a fault") {
-  SchemaCatalog catalog = schema_catalog(plugins());
+  SchemaCatalog catalog = schema_catalog(testing::plugins());
   size_t options = 0;
-  const fs::path base = kRecipes / "llama32_1b.yaml";
+  const fs::path base = testing::kRecipes / "llama32_1b.yaml";
   std::ifstream file(base);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  for (const auto& group : fs::directory_iterator(kRecipes)) {
+  for (const auto& group : fs::directory_iterator(testing::kRecipes)) {
     if (!group.is_directory()) continue;
     for (const auto& option : fs::directory_iterator(group)) {
       std::string name = group.path().filename().string();
@@ -407,7 +401,7 @@ TEST_CASE("every option of every group is read without a fault") {
       std::string choice = cat(chosen ? "" : "+", name, "=", option.path().stem().string());
       CAPTURE(choice);
       // The length of the decoder is the model's.
-      const fs::path of_t5 = kRecipes / "t5_large.yaml";
+      const fs::path of_t5 = testing::kRecipes / "t5_large.yaml";
       const bool t5 = option.path().stem() == "t5_seq2seq";
       ConfigRequest request{
           .recipe = (t5 ? of_t5 : base).string(), .text = {}, .overrides = {{choice, 2}}};

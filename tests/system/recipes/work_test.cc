@@ -15,15 +15,8 @@ using namespace mtrain::testing;
 
 namespace {
 
-const fs::path kRecipes = source_root() / "recipes";
-
-PluginHost& plugins() {
-  static PluginHost host = built_plugins();
-  return host;
-}
-
 /// Without multi-token prediction, which published figures do not include.
-Recipe recipe(const std::string& name) {
+Recipe worked_recipe(const std::string& name) {
   RecipeRequest request{.recipe = (kRecipes / (name + ".yaml")).string(),
                         .text = {},
                         .directory = {},
@@ -102,7 +95,7 @@ TEST_CASE("operations of a token are those that were published") {
     CAPTURE(std::string(row.name));
     CAPTURE(row.seq_length);
     CAPTURE(std::string(row.published));
-    const Recipe read = recipe(row.name);
+    const Recipe read = worked_recipe(row.name);
     const double flops = BuiltModel(read, plugins()).flops(row.seq_length);
     CAPTURE(flops);
     CHECK(std::fabs(flops / row.flops - 1) <= row.within);
@@ -113,7 +106,7 @@ TEST_CASE("parameters that a token meets are as many as published") {
   for (const Active& row : kActive) {
     CAPTURE(std::string(row.name));
     CAPTURE(std::string(row.published));
-    const Recipe read = recipe(row.name);
+    const Recipe read = worked_recipe(row.name);
     const BuiltModel model(read, plugins());
     const Node& section = read.config.root().at("model");
     const double table =
@@ -130,7 +123,7 @@ TEST_CASE("without attention scores, a token's operations are six for each weigh
     if (entry.path().extension() != ".yaml") continue;
     const std::string name = entry.path().stem().string();
     CAPTURE(name);
-    const Recipe read = recipe(name);
+    const Recipe read = worked_recipe(name);
     // In a T5, a token of the encoder and one of the decoder meet different weights.
     if (lacks_model(read) || read.settings.model.type == "t5") continue;
     const BuiltModel model(read, plugins());

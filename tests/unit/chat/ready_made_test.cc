@@ -23,7 +23,7 @@ namespace {
 
 ChatTemplate made(const std::string& name) { return {ready_made(name).source, name}; }
 
-RenderedChat render(const std::string& name, const char* messages, bool prompt = false) {
+RenderedChat render_ready_made(const std::string& name, const char* messages, bool prompt = false) {
   ChatInput input;
   input.messages = messages_from_json(messages);
   input.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
@@ -81,49 +81,53 @@ TEST_CASE("ready-made templates write what the models' own do") {
 }
 
 TEST_CASE("ready-made templates of the other families write their turns") {
-  CHECK(render("chatml", kTalk, true).text.bytes ==
+  CHECK(render_ready_made("chatml", kTalk, true).text.bytes ==
         "<|im_start|>system\nBe "
         "brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
         "<|im_start|>user\nBye?<|im_end|>\n<|im_start|>assistant\nBye<|im_end|>\n<|im_start|>"
         "assistant\n");
-  CHECK(render("llama2", kTalk).text.bytes ==
+  CHECK(render_ready_made("llama2", kTalk).text.bytes ==
         "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye? [/INST] Bye "
         "</s>");
-  CHECK(render("mistral", kTalk).text.bytes ==
+  CHECK(render_ready_made("mistral", kTalk).text.bytes ==
         "<s>[INST]Hi[/INST]Hello</s>[INST]Be brief.\n\nBye?[/INST]Bye</s>");
-  CHECK(render("zephyr", kTalk, true).text.bytes ==
+  CHECK(render_ready_made("zephyr", kTalk, true).text.bytes ==
         "<|system|>\nBe "
         "brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye?</"
         "s>\n<|assistant|>\nBye</s>\n"
         "<|assistant|>\n");
-  CHECK(render("vicuna", kTalk).text.bytes ==
+  CHECK(render_ready_made("vicuna", kTalk).text.bytes ==
         "Be brief. USER: Hi ASSISTANT: Hello</s>USER: Bye? ASSISTANT: Bye</s>");
-  CHECK(render("alpaca", kTalk).text.bytes ==
+  CHECK(render_ready_made("alpaca", kTalk).text.bytes ==
         "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello</s>\n\n### "
         "Instruction:\nBye?\n\n### Response:\nBye</s>");
-  CHECK(render("alpaca", kPlain).text.bytes.starts_with("Below is an instruction"));
-  CHECK(render("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
+  CHECK(render_ready_made("alpaca", kPlain).text.bytes.starts_with("Below is an instruction"));
+  CHECK(
+      render_ready_made("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
 }
 
 TEST_CASE("several system messages are all written, in order, with an empty line between them") {
   const char* two =
       R"([{"role": "system", "content": "AAA"}, {"role": "system", "content": "BBB"},
       {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])";
-  CHECK(render("alpaca", two).text.bytes ==
+  CHECK(render_ready_made("alpaca", two).text.bytes ==
         "AAA\n\nBBB\n\n### Instruction:\nHi\n\n### Response:\nHello</s>");
-  CHECK(render("vicuna", two).text.bytes == "AAA\n\nBBB USER: Hi ASSISTANT: Hello</s>");
-  CHECK(render("llama2", two).text.bytes ==
+  CHECK(render_ready_made("vicuna", two).text.bytes == "AAA\n\nBBB USER: Hi ASSISTANT: Hello</s>");
+  CHECK(render_ready_made("llama2", two).text.bytes ==
         "<s>[INST] <<SYS>>\nAAA\n\nBBB\n<</SYS>>\n\nHi [/INST] Hello </s>");
-  CHECK(render("mistral", two).text.bytes == "<s>[INST]AAA\n\nBBB\n\nHi[/INST]Hello</s>");
+  CHECK(render_ready_made("mistral", two).text.bytes ==
+        "<s>[INST]AAA\n\nBBB\n\nHi[/INST]Hello</s>");
   const char* later =
       R"([{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"},
       {"role": "system", "content": "X"}, {"role": "system", "content": "Y"},
       {"role": "user", "content": "C"}, {"role": "assistant", "content": "D"}])";
   for (const char* name : {"alpaca", "vicuna", "llama2", "mistral"})
-    CHECK_MESSAGE(render(name, later).text.bytes.find("X\n\nY") != std::string::npos, name);
+    CHECK_MESSAGE(render_ready_made(name, later).text.bytes.find("X\n\nY") != std::string::npos,
+                  name);
   const char* empty = R"([{"role": "system", "content": ""}, {"role": "user", "content": "Hi"}])";
-  CHECK(render("vicuna", empty).text.bytes == "USER: Hi ASSISTANT:");
-  CHECK(render("llama2", empty).text.bytes == "<s>[INST] <<SYS>>\n\n<</SYS>>\n\nHi [/INST]");
+  CHECK(render_ready_made("vicuna", empty).text.bytes == "USER: Hi ASSISTANT:");
+  CHECK(render_ready_made("llama2", empty).text.bytes ==
+        "<s>[INST] <<SYS>>\n\n<</SYS>>\n\nHi [/INST]");
 }
 
 TEST_CASE("templates that write an answer after each user turn refuse two user turns in a row") {
@@ -133,11 +137,11 @@ TEST_CASE("templates that write an answer after each user turn refuse two user t
       {"role": "system", "content": "X"}, {"role": "user", "content": "B"}])";
   for (const char* name : {"alpaca", "vicuna", "llama2", "mistral"}) {
     CAPTURE(name);
-    CHECK_THROWS_WITH_AS(render(name, two), doctest::Contains("two user turns"), Error);
-    CHECK_THROWS_WITH_AS(render(name, around_system), doctest::Contains(name), Error);
+    CHECK_THROWS_WITH_AS(render_ready_made(name, two), doctest::Contains("two user turns"), Error);
+    CHECK_THROWS_WITH_AS(render_ready_made(name, around_system), doctest::Contains(name), Error);
   }
-  CHECK_THROWS_AS(render("gemma", two), Error);
-  CHECK(render("chatml", two).text.bytes.starts_with("<|im_start|>user\nA"));
+  CHECK_THROWS_AS(render_ready_made("gemma", two), Error);
+  CHECK(render_ready_made("chatml", two).text.bytes.starts_with("<|im_start|>user\nA"));
 }
 
 TEST_CASE("with every ready-made template only the answers and their ends are trained on") {
@@ -157,7 +161,7 @@ TEST_CASE("with every ready-made template only the answers and their ends are tr
   REQUIRE(names.size() == around.size());
   for (const auto& name : names) {
     CAPTURE(name);
-    const RenderedChat chat = render(name, kPlain);
+    const RenderedChat chat = render_ready_made(name, kPlain);
     std::vector<std::string> trained;
     for (auto [begin, end] : chat.assistant)
       trained.push_back(chat.text.bytes.substr(begin, end - begin));

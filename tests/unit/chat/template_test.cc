@@ -25,7 +25,7 @@ std::string render(const std::string& source, const std::string& more = "{}") {
   return converse(source, "[]", more).text.bytes;
 }
 
-std::string failure(const std::string& source, const std::string& more = "{}") {
+std::string render_failure(const std::string& source, const std::string& more = "{}") {
   try {
     return "gave: " + render(source, more);
   } catch (const Error& e) {
@@ -117,6 +117,8 @@ TEST_CASE("filters and methods") {
   CHECK(render("{{ 'a\nb\n\nc' | indent(2) }}") == "a\n  b\n\n  c");
   CHECK(render("{{ 'a b  c'.split() }} {{ 'a,b,c'.split(',', 1) }} {{ 'Ab'.lower() }} {{ 'ab cd' | "
                "title }}") == "['a', 'b', 'c'] ['a', 'b,c'] ab Ab Cd");
+  CHECK(render("{{ 'a,b,c'.split(',', true) }} {{ 'aaa'.replace('a', 'b', true) }}") ==
+        "['a', 'b,c'] baa");
   // Python 3.11 and jinja2 3.1.
   CHECK(render("{{ 'stra\u00dfe' | upper }} {{ '\u0391\u03a3'.lower() }} {{ \"\u00e9a-\u00e9b "
                "it'S\" | title }}") == "STRASSE \u03b1\u03c2 \u00c9a-\u00c9b It's");
@@ -129,25 +131,26 @@ TEST_CASE("filters and methods") {
 }
 
 TEST_CASE("faults carry Python's words and their place") {
-  CHECK(failure("\n {{ 'a' + {} }}") ==
+  CHECK(render_failure("\n {{ 'a' + {} }}") ==
         "chat template t:2:9: TypeError: can only concatenate str (not \"dict\") to str");
-  CHECK(failure("{{ f.x }}").find("UndefinedError: 'f' is undefined") != std::string::npos);
-  CHECK(failure("{{ 'a' + x.d }}", R"({"x": {}})").find("'dict object' has no attribute 'd'") !=
+  CHECK(render_failure("{{ f.x }}").find("UndefinedError: 'f' is undefined") != std::string::npos);
+  CHECK(render_failure("{{ 'a' + x.d }}", R"({"x": {}})")
+            .find("'dict object' has no attribute 'd'") != std::string::npos);
+  CHECK(render_failure("{{ raise_exception('no') }}").find("TemplateError: no") !=
         std::string::npos);
-  CHECK(failure("{{ raise_exception('no') }}").find("TemplateError: no") != std::string::npos);
-  CHECK(failure("{{ [1] | map('string') | tojson }}").find("generator is not JSON serializable") !=
+  CHECK(render_failure("{{ [1] | map('string') | tojson }}")
+            .find("generator is not JSON serializable") != std::string::npos);
+  CHECK(render_failure("{{ [1].append(2) }}").find("SecurityError") != std::string::npos);
+  CHECK(render_failure("{% include 'x' %}").find("t:1:4: 'include' is not a statement") !=
         std::string::npos);
-  CHECK(failure("{{ [1].append(2) }}").find("SecurityError") != std::string::npos);
-  CHECK(failure("{% include 'x' %}").find("t:1:4: 'include' is not a statement") !=
-        std::string::npos);
-  CHECK(failure("{% if x %}").find("no endif") != std::string::npos);
-  CHECK(failure("{% endif %}").find("without its beginning") != std::string::npos);
-  CHECK(failure("a {{ 'x }}").find("t:1:6: the string is not closed") != std::string::npos);
-  CHECK(failure("{{ 1e999 }}").find("t:1:4: the number 1e999 is outside of a double's range") !=
-        std::string::npos);
-  CHECK(failure("{{ 1 | nosuch }}").find("No filter named 'nosuch'") != std::string::npos);
-  CHECK(failure("{{ ''.__class__ }}") == "gave: ");
-  CHECK(failure("{{ ''.__class__.__mro__ }}").find("has no attribute '__class__'") !=
+  CHECK(render_failure("{% if x %}").find("no endif") != std::string::npos);
+  CHECK(render_failure("{% endif %}").find("without its beginning") != std::string::npos);
+  CHECK(render_failure("a {{ 'x }}").find("t:1:6: the string is not closed") != std::string::npos);
+  CHECK(render_failure("{{ 1e999 }}")
+            .find("t:1:4: the number 1e999 is outside of a double's range") != std::string::npos);
+  CHECK(render_failure("{{ 1 | nosuch }}").find("No filter named 'nosuch'") != std::string::npos);
+  CHECK(render_failure("{{ ''.__class__ }}") == "gave: ");
+  CHECK(render_failure("{{ ''.__class__.__mro__ }}").find("has no attribute '__class__'") !=
         std::string::npos);
 }
 
@@ -167,24 +170,24 @@ TEST_CASE("what would take for ever, or all memory, ends with an error") {
            "{{ 2 ** 99 }}",
        }) {
     CAPTURE(source);
-    CHECK(failure(source).find("chat template t:") == 0);
+    CHECK(render_failure(source).find("chat template t:") == 0);
   }
-  CHECK(failure("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}")
+  CHECK(render_failure("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}")
             .find("nested too deeply (at most 98 brackets or 198 blocks)") != std::string::npos);
   const std::string most = std::string(98, '(') + "1" + std::string(98, ')');
   CHECK(render("{{ " + most + " }}") == "1");
-  CHECK(failure("{{ (" + most + ") }}").find("nested too deeply") != std::string::npos);
+  CHECK(render_failure("{{ (" + most + ") }}").find("nested too deeply") != std::string::npos);
   std::string blocks;
   for (int i = 0; i < 198; ++i) blocks += "{% if true %}";
   for (int i = 0; i < 198; ++i) blocks += "{% endif %}";
   CHECK(render(blocks).empty());
-  CHECK(failure("{% if true %}" + blocks + "{% endif %}").find("nested too deeply") !=
+  CHECK(render_failure("{% if true %}" + blocks + "{% endif %}").find("nested too deeply") !=
         std::string::npos);
-  CHECK(failure("{{ " + std::string(100000, '-') + "1 }}").find("nested too deeply") !=
+  CHECK(render_failure("{{ " + std::string(100000, '-') + "1 }}").find("nested too deeply") !=
         std::string::npos);
   std::string sum = "{{ 1";
   for (int i = 0; i < 100000; ++i) sum += "+1";
-  CHECK(failure(sum + " }}").find("too long") != std::string::npos);
+  CHECK(render_failure(sum + " }}").find("too long") != std::string::npos);
   CHECK_THROWS_AS(from_json(std::string(1000000, '[')), Error);
 }
 

@@ -24,12 +24,12 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr const char* kMeta = R"({"rng": 1, "cursor": 2})";
+constexpr const char* kFaultMeta = R"({"rng": 1, "cursor": 2})";
 const StoreOptions kOptions{.keep = 2};
 
 std::vector<Sample> state_at(int64_t step) { return sample_tensors(static_cast<uint32_t>(step)); }
-SaveResult save(CheckpointStore& store, int64_t step) {
-  return store.save(step, slices_of(state_at(step), 0, 1, 0).list, kMeta);
+SaveResult save_state(CheckpointStore& store, int64_t step) {
+  return store.save(step, slices_of(state_at(step), 0, 1, 0).list, kFaultMeta);
 }
 
 bool holds_state(const CheckpointStore& store, int64_t step) {
@@ -104,9 +104,9 @@ std::map<std::string, int> sites(const fs::path& start, const char* mode) {
 void prepare(const fs::path& folder, bool damaged) {
   {
     CheckpointStore store(folder, kOptions);
-    save(store, 10);
-    save(store, 20);
-    if (damaged) store.save(30, slices_of(state_at(31), 0, 1, 0).list, kMeta);
+    save_state(store, 10);
+    save_state(store, 20);
+    if (damaged) store.save(30, slices_of(state_at(31), 0, 1, 0).list, kFaultMeta);
   }
   if (!damaged) return;
   fs::path shard = folder / "step-30" / "shard-00000-of-00001.safetensors";
@@ -134,7 +134,7 @@ void check_after(const fs::path& folder, bool damaged, const char* next_mode) {
   }
   CHECK(valid >= (damaged ? 1 : 2));
   int64_t next = std::string_view(next_mode) == "same" ? 30 : 50;
-  save(store, next);
+  save_state(store, next);
   CHECK(store.latest_valid().step.value() >= next);
   CHECK(holds_state(store, next));
   CHECK_FALSE(has_leftovers(folder));
@@ -178,7 +178,7 @@ void child_retry(const fs::path& folder, bool once) {
   for (int64_t step : {30, 40, 40}) {
     ErrorClass error_class = ErrorClass::io;
     bool existed = fs::exists(store.step_folder(step));
-    bool fails = !failure([&] { save(store, step); }, &error_class).empty();
+    bool fails = !failure([&] { save_state(store, step); }, &error_class).empty();
     if (fails && !existed) CHECK_FALSE(fs::exists(store.step_folder(step)));
     CHECK(error_class == ErrorClass::io);
     CHECK_FALSE((once && failed && fails));
@@ -198,12 +198,12 @@ TEST_CASE("child of the fault sweeps" * doctest::skip()) {
   std::string_view what = mode;
   if (what == "save") {
     CheckpointStore store(folder, kOptions);
-    save(store, 30);
+    save_state(store, 30);
   } else if (what == "again") {
     CheckpointStore store(folder, kOptions);
     ErrorClass error_class = ErrorClass::io;
     bool same = true;
-    failure([&] { same = save(store, 20).already_saved; }, &error_class);
+    failure([&] { same = save_state(store, 20).already_saved; }, &error_class);
     CHECK(same);
     CHECK(error_class == ErrorClass::io);
   } else if (what == "load") {

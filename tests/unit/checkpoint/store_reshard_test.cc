@@ -13,7 +13,7 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr const char* kMeta = R"({"rng": 3, "cursor": 4})";
+constexpr const char* kReshardMeta = R"({"rng": 3, "cursor": 4})";
 
 struct Layout {
   int parts, dim;
@@ -70,7 +70,7 @@ TEST_CASE("any partition loads in any other, and all have one digest") {
   for (Layout from : kLayouts) {
     TempDir dir;
     CheckpointStore store(dir.path(), StoreOptions{});
-    store.save(3, all_parts(samples, from).list, kMeta);
+    store.save(3, all_parts(samples, from).list, kReshardMeta);
     REQUIRE(store.problem(3).empty());
     std::string mine = checkpoint_digest(dir / "step-3");
     if (digest.empty()) digest = mine;
@@ -130,7 +130,7 @@ TEST_CASE("large tensors take the same way in pieces") {
   for (Layout from : {Layout{1, 0}, Layout{3, 1}, Layout{4, 0}}) {
     TempDir dir;
     CheckpointStore store(dir.path(), StoreOptions{});
-    store.save(1, all_parts({sample}, from).list, kMeta);
+    store.save(1, all_parts({sample}, from).list, kReshardMeta);
     std::string mine = checkpoint_digest(dir / "step-1");
     CHECK((digest.empty() || mine == digest));
     digest = mine;
@@ -152,8 +152,8 @@ TEST_CASE("several ranks save one checkpoint together") {
           dir.path(),
           StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
       Slices mine = slices_of(samples, rank, world, 0);
-      store.save(8, mine.list, kMeta);
-      CHECK(store.save(8, mine.list, kMeta).already_saved);
+      store.save(8, mine.list, kReshardMeta);
+      CHECK(store.save(8, mine.list, kReshardMeta).already_saved);
     });
     for (const auto& error : errors) CHECK(error.empty());
     CheckpointStore store(dir.path());
@@ -180,24 +180,24 @@ TEST_CASE("ranks save in the background, polling at the same places") {
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = slices_of(samples, rank, kWorld, 0);
-    store.save(1, mine.list, kMeta);
-    PendingSave pending = store.start_save(2, mine.list, kMeta);
+    store.save(1, mine.list, kReshardMeta);
+    PendingSave pending = store.start_save(2, mine.list, kReshardMeta);
     int polls = 1;
     while (!pending.poll()) ++polls;
     CHECK(polls >= 2);  // the shards, the manifest
     CHECK(pending.poll());
     CHECK_FALSE(pending.result().already_saved);
-    CHECK(store.start_save(2, mine.list, kMeta).wait().already_saved);
+    CHECK(store.start_save(2, mine.list, kReshardMeta).wait().already_saved);
     std::vector<Slice> bad = mine.list;
     if (rank == 2) bad.push_back(bad[0]);
     std::string why = failure([&] {
-      PendingSave fails = store.start_save(3, bad, kMeta);
+      PendingSave fails = store.start_save(3, bad, kReshardMeta);
       while (!fails.poll()) {
       }
     });
     CHECK(why.find(rank == 2 ? "two tensors are named" : "another rank could not save") !=
           std::string::npos);
-    PendingSave some = store.start_save(4, mine.list, kMeta);
+    PendingSave some = store.start_save(4, mine.list, kReshardMeta);
     if (rank != 1)
       some.poll();  // two come to where they are counted, one gives up before
     else
@@ -228,7 +228,7 @@ TEST_CASE("ranks save more often than checkpoints are kept") {
             .keep = 2, .rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = slices_of(samples, rank, kWorld, 0);
     for (int64_t step = 1; step <= 6; ++step)
-      CHECK(store.save(step, mine.list, kMeta).warnings.empty());
+      CHECK(store.save(step, mine.list, kReshardMeta).warnings.empty());
   });
   for (const auto& error : errors) CHECK(error.empty());
   CheckpointStore store(dir.path());
@@ -250,7 +250,7 @@ TEST_CASE(
     Slices mine = slices_of(samples, rank, kWorld, 0);
     auto save = [&](int64_t step, const std::function<std::vector<Slice>()>& make) {
       return failure([&] {
-        PendingSave pending = store.start_save(step, make, kMeta);
+        PendingSave pending = store.start_save(step, make, kReshardMeta);
         while (!pending.poll()) {
         }
       });
@@ -298,7 +298,7 @@ TEST_CASE("ranks that fail by different errors throw one class") {
                       if (rank == 2) throw Error(ErrorClass::io, "the disk is full");
                       return mine.list;
                     },
-                    kMeta)
+                    kReshardMeta)
                 .wait();
           },
           &got);
@@ -328,18 +328,18 @@ TEST_CASE("when one rank fails, none commits and all say so") {
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = slices_of(samples, rank, kWorld, 0);
-    store.save(1, mine.list, kMeta);
+    store.save(1, mine.list, kReshardMeta);
     std::vector<Slice> bad = mine.list;
     if (rank == 1) bad.push_back(bad[0]);  // refused by the writer of its shard
-    std::string first = failure([&] { store.save(2, bad, kMeta); });
+    std::string first = failure([&] { store.save(2, bad, kReshardMeta); });
     CHECK(first.find(rank == 1 ? "two tensors are named" : "another rank could not save") !=
           std::string::npos);
     std::vector<Slice> less(mine.list.begin() + (rank == 2),
                             mine.list.end());  // found at the commit, by rank 0
-    std::string second = failure([&] { store.save(2, less, kMeta); });
+    std::string second = failure([&] { store.save(2, less, kReshardMeta); });
     CHECK(second.find(rank == 0 ? "its boxes cover" : "another rank could not save") !=
           std::string::npos);
-    store.save(3, mine.list, kMeta);
+    store.save(3, mine.list, kReshardMeta);
   });
   for (const auto& error : errors) CHECK(error.empty());
   CheckpointStore store(dir.path());

@@ -126,14 +126,14 @@ class Library {
   fs::path root_;
 };
 
-std::optional<Node> read(const Json& text) {
+std::optional<Node> read_text(const Json& text) {
   Report report;
   return load_yaml(std::make_shared<Source>(SourceKind::file, "x.yaml", text.get<std::string>()),
                    report);
 }
 
 Json run_interpolation(const Json& input) {
-  auto root = read(input);
+  auto root = read_text(input);
   if (!root) return kError;
   Report report;
   interpolate(*root, {}, report);
@@ -141,20 +141,20 @@ Json run_interpolation(const Json& input) {
 }
 
 Json run_merge(const Json& input) {
-  Node out = *read(input[0]);
-  for (size_t i = 1; i < input.size(); ++i) out.merge(*read(input[i]));
+  Node out = *read_text(input[0]);
+  for (size_t i = 1; i < input.size(); ++i) out.merge(*read_text(input[i]));
   return plain(out);
 }
 
 Json run_path(const Json& input) {
-  auto root = read(input[0]);
+  auto root = read_text(input[0]);
   const Node* found = root->find(input[1].get<std::string>());
   return found ? plain(*found) : Json(nullptr);
 }
 
 /// Runs a table; the number of its cases.
 template <class Run>
-size_t check(const std::string& name, Run run) {
+size_t check_rows(const std::string& name, Run run) {
   Json cases = table(name);
   for (const auto& item : cases["cases"]) {
     std::string rule = item["rule"], input = item["input"].dump();
@@ -177,12 +177,12 @@ TEST_CASE(
   ::setenv("CONFORMANCE_TEXT", "text", 1);
   ::setenv("CONFORMANCE_NUMBER", "12", 1);
   Library library;
-  size_t count = check("overrides", run_override);
-  count += check("sweeps", run_sweep);
-  count += check("composition", [&](const Json& input) { return library.run(input); });
-  count += check("interpolation", run_interpolation);
-  count += check("merging", run_merge);
-  count += check("paths", run_path);
+  size_t count = check_rows("overrides", run_override);
+  count += check_rows("sweeps", run_sweep);
+  count += check_rows("composition", [&](const Json& input) { return library.run(input); });
+  count += check_rows("interpolation", run_interpolation);
+  count += check_rows("merging", run_merge);
+  count += check_rows("paths", run_path);
   CHECK(count >= 250);
   MESSAGE(count, " cases");
 }

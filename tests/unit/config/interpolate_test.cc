@@ -12,7 +12,7 @@ using namespace mtrain;
 
 namespace {
 
-InterpolationScope scope() {
+InterpolationScope interpolation_scope() {
   InterpolationScope out;
   out.environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "HOME") return "/home/me";
@@ -37,7 +37,7 @@ InterpolationScope scope() {
 std::string computed(const std::string& yaml) {
   Node root = parse_yaml(yaml, "r.yaml");
   Report report;
-  interpolate(root, scope(), report);
+  interpolate(root, interpolation_scope(), report);
   return report.ok() ? write_flow(root) : report.text();
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
 TEST_CASE("a computed value remembers its expression and place") {
   Node root = parse_yaml("a: 1\nb: ${a}\n", "r.yaml");
   Report report;
-  interpolate(root, scope(), report);
+  interpolate(root, interpolation_scope(), report);
   CHECK(root.at("b").expression() == "${a}");
   CHECK(root.at("b").loc().text() == "r.yaml:2:4");
   CHECK(root.at("a").expression().empty());
@@ -212,7 +212,7 @@ TEST_CASE("a literal text can be written so that it stays literal") {
     Node root = Node::map();
     root.append("k", {}, Node::string(escape_interpolation(text)));
     Report report;
-    interpolate(root, scope(), report);
+    interpolate(root, interpolation_scope(), report);
     CHECK(report.ok());
     CHECK(root.at("k").as_text() == text);
   }
@@ -232,7 +232,7 @@ TEST_CASE("no text crashes the interpolation") {
     root.append("b", {}, Node::string(text));
     root.append("c", {}, Node::string("${b}" + text));
     Report report;
-    interpolate(root, scope(), report);
+    interpolate(root, interpolation_scope(), report);
     (void)write_yaml(root);
   }
 }
@@ -248,7 +248,7 @@ TEST_CASE(
       "away: ${oc.env:SOME_KEY,none}\nplain: [1, \"${home}\"]\nbefore: ${after}\nafter: "
       "${token}\n");
   Report report;
-  interpolate(root, scope(), report);
+  interpolate(root, interpolation_scope(), report);
   REQUIRE_MESSAGE(report.ok(), report.text());
   for (const char* path : {"token", "url", "list.1", "selected", "length", "copy", "decoded",
                            "before", "after", "named"}) {

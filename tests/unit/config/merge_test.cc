@@ -53,7 +53,7 @@ struct ComponentConfig {
   }
 };
 
-SchemaCatalog catalog() {
+SchemaCatalog merge_catalog() {
   SchemaCatalog out;
   out.add_section(schema_of<DataConfig>("data", "the data"));
   out.add_section(schema_of<ModelConfig>("model", "the model"));
@@ -61,7 +61,7 @@ SchemaCatalog catalog() {
   return out;
 }
 
-std::string loaded(const std::string& recipe, const std::string& base,
+std::string merged(const std::string& recipe, const std::string& base,
                    std::vector<std::string> overrides, ConfigContainer* container = nullptr) {
   fs::path folder = fs::temp_directory_path() / cat("mtrain_merge_", ::getpid());
   fs::create_directories(folder);
@@ -71,7 +71,7 @@ std::string loaded(const std::string& recipe, const std::string& base,
   request.text = recipe;
   for (auto& text : overrides) request.overrides.push_back({std::move(text), 2});
   Report report;
-  ConfigContainer out = ConfigContainer::load(request, catalog(), report);
+  ConfigContainer out = ConfigContainer::load(request, merge_catalog(), report);
   fs::remove_all(folder);
   if (container) *container = out;
   return report.ok() ? write_flow(out.root()) : report.text();
@@ -111,13 +111,13 @@ TEST_CASE("a schema says how the values of several files join") {
   for (const auto& row : rows) {
     CAPTURE(row.recipe);
     ConfigContainer container;
-    std::string all = loaded(std::string(kOver) + row.recipe, row.base, row.overrides, &container);
+    std::string all = merged(std::string(kOver) + row.recipe, row.base, row.overrides, &container);
     CAPTURE(all);
     REQUIRE_FALSE(all.starts_with("error["));
     CHECK(write_flow(container.root().at(row.path)) == row.result);
   }
   ConfigContainer container;
-  loaded(std::string(kOver) + "data: {files: [b]}", "data: {files: [a]}", {}, &container);
+  merged(std::string(kOver) + "data: {files: [b]}", "data: {files: [a]}", {}, &container);
   CHECK(container.composition()
             .tree.at("data.files")
             .items()[0]
@@ -137,23 +137,23 @@ TEST_CASE("a schema says how the values of several files join") {
 
 TEST_CASE("a derived setting is computed and cannot be set") {
   ConfigContainer container;
-  std::string all = loaded("data: {seq_length: 64}\nmodel: {hidden: 16}\n", "", {}, &container);
+  std::string all = merged("data: {seq_length: 64}\nmodel: {hidden: 16}\n", "", {}, &container);
   CHECK_FALSE(all.starts_with("error["));
   CHECK(container.root().at("model.seq_length").as_int() == 64);
   CHECK(container.root().at("model.ffn").as_int() == 64);
   CHECK(container.component("model").at("ffn").as_int() == 64);
   CHECK(why_text(container, "model.ffn").find("${= 4 * ${.hidden}}") != std::string::npos);
   // From the defaults of others, and as what others are computed from.
-  CHECK(loaded("data: {files: [\"n${model.seq_length}\"]}\n", "", {}).find("n1024") !=
+  CHECK(merged("data: {files: [\"n${model.seq_length}\"]}\n", "", {}).find("n1024") !=
         std::string::npos);
   // The written configuration leaves them out, so that it can be read again.
   std::string yaml = container.to_yaml();
   CHECK(yaml.find("ffn") == std::string::npos);
   ConfigContainer again;
-  CHECK(loaded(yaml, "", {}, &again) == all);
+  CHECK(merged(yaml, "", {}, &again) == all);
   CHECK(again.to_yaml() == yaml);
 
-  std::string fault = loaded("model:\n  seq_length: 5\n", "", {"model.ffn=7"});
+  std::string fault = merged("model:\n  seq_length: 5\n", "", {"model.ffn=7"});
   CHECK(fault.find("r.yaml:2:15") != std::string::npos);
   CHECK(fault.find("set data.seq_length: 5 instead") != std::string::npos);
   CHECK(fault.find("set model.hidden: 7 instead") != std::string::npos);
@@ -188,4 +188,11 @@ TEST_CASE(
     CHECK(report.ok());
     CHECK(out.at("rope.theta").as_double() == 5);
   }
+}
+
+TEST_CASE("the settings that an expression reads, also behind a brace in quotes") {
+  Node root = Node::map();
+  for (const char* path : {"a.b", "c.d"}) root.set(path, Node::integer(1));
+  CHECK(inputs_of(root, "x", "${= a.b if '}' == '}' else c.d}") ==
+        std::vector<std::string>{"a.b", "c.d"});
 }

@@ -10,7 +10,7 @@ using namespace mtrain;
 
 namespace {
 
-struct ModelCore {
+struct DenseOrMoe {
   std::string type = "dense";
   void bind(Fields& f) { f("type", type, "which model").plugin("model"); }
 };
@@ -43,9 +43,9 @@ struct Layout {
   }
 };
 
-SchemaCatalog catalog() {
+SchemaCatalog not_built_catalog() {
   SchemaCatalog out;
-  out.add_section(schema_of<ModelCore>("model", "the model"));
+  out.add_section(schema_of<DenseOrMoe>("model", "the model"));
   out.add_section(schema_of<Layout>("dist", "the layout"));
   out.add_component("model", schema_of<Dense>("dense", "every block alike"));
   Schema moe = schema_of<Dense>("moe", "experts");
@@ -58,20 +58,20 @@ SchemaCatalog catalog() {
   return out;
 }
 
-Report report_of(std::string text, std::vector<std::string> overrides = {}) {
+Report not_built_report(std::string text, std::vector<std::string> overrides = {}) {
   ConfigRequest request{
       .recipe = "r.yaml", .text = std::move(text), .overrides = {}, .search_path = {}};
   int argument = 2;
   for (auto& override : overrides) request.overrides.push_back({std::move(override), argument++});
   Report report;
-  ConfigContainer::load(request, catalog(), report);
+  ConfigContainer::load(request, not_built_catalog(), report);
   return report;
 }
 
 }  // namespace
 
 TEST_CASE("a choice that does not exist is answered with those that are implemented") {
-  const std::string text = report_of("dist: {precision: fp9}\nmodel: dense\n").text();
+  const std::string text = not_built_report("dist: {precision: fp9}\nmodel: dense\n").text();
   CHECK_MESSAGE(text.find("wanted one of fp32, bf16; got fp9") != std::string::npos, text);
   CHECK_MESSAGE(text.find("note: not implemented yet: fp8") != std::string::npos, text);
 }
@@ -119,7 +119,7 @@ TEST_CASE("what mtrain or this build lacks is refused at its place, one error fo
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);
-    Report report = report_of(row.text, row.overrides);
+    Report report = not_built_report(row.text, row.overrides);
     std::string text = report.text();
     CHECK_MESSAGE(report.errors() == row.errors, text);
     for (const auto& part : row.says) CHECK_MESSAGE(text.find(part) != std::string::npos, text);
@@ -131,7 +131,7 @@ TEST_CASE("what mtrain or this build lacks is refused at its place, one error fo
 }
 
 TEST_CASE("what is not implemented is checked all the same") {
-  Report report = report_of(
+  Report report = not_built_report(
       "dist: {tp: 0, precision: fp9}\nmodel: {type: moe, attention: {windw: 1}, layers: 0}\n");
   CHECK(report.errors() == 5);
   std::string text = report.text();
@@ -142,7 +142,7 @@ TEST_CASE("what is not implemented is checked all the same") {
 }
 
 TEST_CASE("a secret that is not implemented is not repeated") {
-  Report report = report_of("dist: {tp: 2}\n", {"dist.key=hunter2", "dist.backend=cuda"});
+  Report report = not_built_report("dist: {tp: 2}\n", {"dist.key=hunter2", "dist.backend=cuda"});
   CHECK(report.errors() == 3);
   for (const auto& fault : report.diagnostics())
     CHECK(cat(fault.message, join(fault.notes, " "), fault.help).find("hunter2") ==

@@ -15,7 +15,7 @@ using testing::has;
 
 namespace {
 
-struct Train {
+struct OperandTrain {
   int64_t steps = 10;
   std::vector<int64_t> stops = {1, 2};
   void bind(Fields& f) {
@@ -33,7 +33,7 @@ struct Dist {
   }
 };
 
-struct Scheduler {
+struct OperandScheduler {
   int64_t warmup = 0, decay = 0;
   double min_lr = 0;
   void bind(Fields& f) {
@@ -43,12 +43,12 @@ struct Scheduler {
   }
 };
 
-struct ModelCore {
+struct OperandModel {
   std::string type = "plain";
   void bind(Fields& f) { f("type", type, "which model").plugin("model"); }
 };
 
-struct Shape {
+struct OperandShape {
   int64_t width = 8, inner = 0, old = 1;
   std::vector<double> scales = {1, 2};
   double theta = 10;
@@ -74,13 +74,13 @@ struct Out {
   }
 };
 
-SchemaCatalog catalog() {
+SchemaCatalog operand_catalog() {
   SchemaCatalog out;
-  out.add_section(schema_of<Train>("train", "the loop"));
+  out.add_section(schema_of<OperandTrain>("train", "the loop"));
   out.add_section(schema_of<Dist>("dist", "the ranks"));
-  out.add_section(schema_of<Scheduler>("scheduler", "the rate"));
-  out.add_section(schema_of<ModelCore>("model", "the model"));
-  out.add_component("model", schema_of<Shape>("plain", "a model"));
+  out.add_section(schema_of<OperandScheduler>("scheduler", "the rate"));
+  out.add_section(schema_of<OperandModel>("model", "the model"));
+  out.add_component("model", schema_of<OperandShape>("plain", "a model"));
   out.add_section(schema_of<Out>("out", "results"));
   return out;
 }
@@ -94,14 +94,14 @@ OverrideText override_of(const std::string& word, int argument) {
   return out;
 }
 
-ConfigContainer loaded(const std::string& recipe, const std::vector<std::string>& words,
-                       Report& report) {
+ConfigContainer loaded_operands(const std::string& recipe, const std::vector<std::string>& words,
+                                Report& report) {
   ConfigRequest request;
   request.recipe = "r.yaml";
   request.text = recipe;
   int argument = 2;
   for (const auto& word : words) request.overrides.push_back(override_of(word, argument++));
-  return ConfigContainer::load(request, catalog(), report);
+  return ConfigContainer::load(request, operand_catalog(), report);
 }
 
 constexpr const char* kRecipe = "dist: {overlap: false}\n";
@@ -110,40 +110,41 @@ constexpr const char* kRecipe = "dist: {overlap: false}\n";
 std::string value(const std::string& path, const std::vector<std::string>& words,
                   const std::string& recipe = kRecipe) {
   Report report;
-  ConfigContainer config = loaded(recipe, words, report);
+  ConfigContainer config = loaded_operands(recipe, words, report);
   return report.ok() ? brief(config.root().at(path)) : report.text();
 }
 
 /// The value of an expression, as the whole value of a setting that accepts any number.
-std::string computed(const std::string& setting, const std::string& expression) {
+std::string computed_number(const std::string& setting, const std::string& expression) {
   return value("out.number", {setting, "out.number=${= " + expression + "}"});
 }
 
-std::string faults(const std::vector<std::string>& words, const std::string& recipe = kRecipe) {
+std::string operand_faults(const std::vector<std::string>& words,
+                           const std::string& recipe = kRecipe) {
   Report report;
-  loaded(recipe, words, report);
+  loaded_operands(recipe, words, report);
   return report.text();
 }
 
 }  // namespace
 
 TEST_CASE("an expression sees the number that a notation means") {
-  CHECK(computed("train.steps:100", "${train.steps} // 2") == "50.0");
-  CHECK(computed("train.steps=2k", "${train.steps} // 2") == "1000.0");
-  CHECK(computed("train.steps=2k_steps", "${train.steps} + 1") == "2001.0");
-  CHECK(computed("train.steps:2k", "${train.steps} // 2") == "1000.0");
-  CHECK(computed("train.steps=0x10", "${train.steps} // 2") == "8.0");
-  CHECK(computed("train.steps=1e3", "${train.steps} // 2") == "500.0");
-  CHECK(computed("model.width=1Ki", "4 * ${model.width}") == "4096.0");
-  CHECK(computed("model.width=1Ki", "4 * model.width") == "4096.0");
-  CHECK(computed("dist.timeout=30s", "2 * ${dist.timeout}") == "1.0");
-  CHECK(computed("dist.timeout=2h", "${dist.timeout} / 100") == "1.2");
-  CHECK(computed("dist.timeout:5e-3", "${dist.timeout} / 10") == "5e-04");
-  CHECK(computed("dist.timeout=${oc.env:MT_NOT_SET_ANYWHERE,1e-3}", "${dist.timeout} * 2") ==
+  CHECK(computed_number("train.steps:100", "${train.steps} // 2") == "50.0");
+  CHECK(computed_number("train.steps=2k", "${train.steps} // 2") == "1000.0");
+  CHECK(computed_number("train.steps=2k_steps", "${train.steps} + 1") == "2001.0");
+  CHECK(computed_number("train.steps:2k", "${train.steps} // 2") == "1000.0");
+  CHECK(computed_number("train.steps=0x10", "${train.steps} // 2") == "8.0");
+  CHECK(computed_number("train.steps=1e3", "${train.steps} // 2") == "500.0");
+  CHECK(computed_number("model.width=1Ki", "4 * ${model.width}") == "4096.0");
+  CHECK(computed_number("model.width=1Ki", "4 * model.width") == "4096.0");
+  CHECK(computed_number("dist.timeout=30s", "2 * ${dist.timeout}") == "1.0");
+  CHECK(computed_number("dist.timeout=2h", "${dist.timeout} / 100") == "1.2");
+  CHECK(computed_number("dist.timeout:5e-3", "${dist.timeout} / 10") == "5e-04");
+  CHECK(computed_number("dist.timeout=${oc.env:MT_NOT_SET_ANYWHERE,1e-3}", "${dist.timeout} * 2") ==
         "0.002");
-  CHECK(computed("dist.overlap:true", "3 if ${dist.overlap} else 4") == "3.0");
-  CHECK(computed("model.width=1k", "${oc.select:model.width,1} + 1") == "1001.0");
-  CHECK(computed("model.width=1k", "1 + ${= 2 * ${model.width}}") == "2001.0");
+  CHECK(computed_number("dist.overlap:true", "3 if ${dist.overlap} else 4") == "3.0");
+  CHECK(computed_number("model.width=1k", "${oc.select:model.width,1} + 1") == "1001.0");
+  CHECK(computed_number("model.width=1k", "1 + ${= 2 * ${model.width}}") == "2001.0");
 }
 
 TEST_CASE("a time in whole units counts as an integer") {
@@ -152,10 +153,11 @@ TEST_CASE("a time in whole units counts as an integer") {
 }
 
 TEST_CASE("an expression sees the values of a list and of its items") {
-  CHECK(computed("train.stops=[1k,2k]", "sum(${train.stops})") == "3000.0");
-  CHECK(computed("train.stops=[1k,2k]", "${train.stops[1]} // 2") == "1000.0");
-  CHECK(computed("train.stops=[1k,2k]", "${train.stops.0} // 2") == "500.0");
-  CHECK(computed("model.scales=[2k,0.5]", "max(${model.scales}) * ${model.scales[1]}") == "1000.0");
+  CHECK(computed_number("train.stops=[1k,2k]", "sum(${train.stops})") == "3000.0");
+  CHECK(computed_number("train.stops=[1k,2k]", "${train.stops[1]} // 2") == "1000.0");
+  CHECK(computed_number("train.stops=[1k,2k]", "${train.stops.0} // 2") == "500.0");
+  CHECK(computed_number("model.scales=[2k,0.5]", "max(${model.scales}) * ${model.scales[1]}") ==
+        "1000.0");
 }
 
 TEST_CASE("an expression sees the value of a setting that refers to another one") {
@@ -168,12 +170,12 @@ TEST_CASE("an expression sees the value of a setting that refers to another one"
               "out: {number: \"${oc.env:MT_NOT_SET_ANYWHERE,1k}\"}\n") == "2000.0");
   CHECK(value("model.inner", {"model.width=1Ki"}) == "4096");
   CHECK(value("model.inner", {"model.width:32"}) == "128");
-  CHECK(computed("model.width=1k", "${model.inner} / 2") == "2000.0");
+  CHECK(computed_number("model.width=1k", "${model.inner} / 2") == "2000.0");
 }
 
 TEST_CASE("a variable of the environment is read by the schema of the setting that it fills") {
   REQUIRE(setenv("MT_OPERAND_TEST", "1.5k", 1) == 0);
-  CHECK(computed("train.steps=${oc.env:MT_OPERAND_TEST}", "${train.steps} * 2") == "3000.0");
+  CHECK(computed_number("train.steps=${oc.env:MT_OPERAND_TEST}", "${train.steps} * 2") == "3000.0");
   unsetenv("MT_OPERAND_TEST");
 }
 
@@ -189,7 +191,7 @@ TEST_CASE("outside of arithmetic a setting is as it was written") {
 TEST_CASE("a string setting is a text, whatever it looks like") {
   for (const char* word : {"out.text=8", "out.text:8", "out.text='8'"}) {
     CAPTURE(word);
-    CHECK(computed(word, "3 if ${out.text} == '8' else 4") == "3.0");
+    CHECK(computed_number(word, "3 if ${out.text} == '8' else 4") == "3.0");
   }
 }
 
@@ -214,8 +216,9 @@ TEST_CASE("a value that its setting does not accept is reported once, at the set
     CAPTURE(row.word);
     CAPTURE(row.expression);
     // Both settings that use the value are faulty; neither has a fault of its own.
-    const std::string text = faults({row.word, cat("out.number=${= ", row.expression, "}"),
-                                     cat("scheduler.min_lr=${= 2 * (", row.expression, ")}")});
+    const std::string text =
+        operand_faults({row.word, cat("out.number=${= ", row.expression, "}"),
+                        cat("scheduler.min_lr=${= 2 * (", row.expression, ")}")});
     CAPTURE(text);
     CHECK(has(text, row.fault));
     CHECK(has(text, "command line, argument 2"));
@@ -226,16 +229,16 @@ TEST_CASE("a value that its setting does not accept is reported once, at the set
 
 TEST_CASE("a share has no value in an expression") {
   const std::string text =
-      faults({"scheduler.warmup=5%", "out.number=${= 2 * ${scheduler.warmup}}"});
+      operand_faults({"scheduler.warmup=5%", "out.number=${= 2 * ${scheduler.warmup}}"});
   CHECK_MESSAGE(has(text, "scheduler.warmup is 5%, a share of train.steps"), text);
   CHECK_MESSAGE(text.ends_with("1 error"), text);
-  CHECK(computed("scheduler.warmup=5", "2 * ${scheduler.warmup}") == "10.0");
+  CHECK(computed_number("scheduler.warmup=5", "2 * ${scheduler.warmup}") == "10.0");
 }
 
 TEST_CASE("what has no schema is computed as it was written") {
   CHECK(value("out.number", {"out.number=${= 2 * ${model.extra.n}}"}, "model: {extra: {n: 3}}\n") ==
         "6.0");
-  CHECK(has(faults({"out.number=${= 2 * ${model.extra.n}}"}, "model: {extra: {n: 3k}}\n"),
+  CHECK(has(operand_faults({"out.number=${= 2 * ${model.extra.n}}"}, "model: {extra: {n: 3k}}\n"),
             "cannot compute an integer * a text"));
 }
 
@@ -262,13 +265,13 @@ TEST_CASE("a reference finds a setting under any of its names") {
   CHECK(twice("model.old", "model: {width: 5}\n") == "2.0");
 
   const std::string text =
-      faults({"out.number=${= 2 * ${train.steps}}"}, "train: {max_steps: many}\n");
+      operand_faults({"out.number=${= 2 * ${train.steps}}"}, "train: {max_steps: many}\n");
   CHECK_MESSAGE(has(text, "train.max_steps: wanted an integer, got the text many"), text);
   CHECK_MESSAGE(has(text, "\n1 error"), text);
 }
 
 TEST_CASE("a nested setting cannot be added under another name when it has a value") {
-  CHECK(has(faults({"+model.rope.rotary_base=3"}, "model: {rope: {theta: 5}}\n"),
+  CHECK(has(operand_faults({"+model.rope.rotary_base=3"}, "model: {rope: {theta: 5}}\n"),
             "cannot be added: it is 5 already, as model.rope.theta"));
   CHECK(value("model.rope.theta", {"~model.rope.theta"}, "model: {rope: {rotary_base: 5}}\n") ==
         "10.0");

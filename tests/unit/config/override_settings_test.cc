@@ -11,7 +11,7 @@ using namespace mtrain;
 
 namespace {
 
-struct Train {
+struct OverriddenTrain {
   int64_t steps = 0;
   double epochs = 0;
   void bind(Fields& f) {
@@ -20,7 +20,7 @@ struct Train {
   }
 };
 
-struct OptimizerCore {
+struct OverriddenOptimizer {
   std::string type = "adam";
   double lr = 1;
   void bind(Fields& f) {
@@ -38,23 +38,23 @@ struct Adam {
   }
 };
 
-struct Sgd {
+struct OverriddenSgd {
   double momentum = 1;
   void bind(Fields& f) { f("momentum", momentum, "decay").renamed_from({"sgd_momentum"}); }
 };
 
-struct Scheduler {
+struct OverriddenScheduler {
   std::string type = "constant";
   void bind(Fields& f) { f("type", type, "which").one_of({"constant", "linear"}); }
 };
 
-SchemaCatalog catalog() {
+SchemaCatalog overridden_catalog() {
   SchemaCatalog out;
-  out.add_section(schema_of<Train>("train", "the loop"));
-  out.add_section(schema_of<OptimizerCore>("optimizer", "the update"));
-  out.add_section(schema_of<Scheduler>("scheduler", "the rate"));
+  out.add_section(schema_of<OverriddenTrain>("train", "the loop"));
+  out.add_section(schema_of<OverriddenOptimizer>("optimizer", "the update"));
+  out.add_section(schema_of<OverriddenScheduler>("scheduler", "the rate"));
   out.add_component("optimizer", schema_of<Adam>("adam", "Adam"));
-  out.add_component("optimizer", schema_of<Sgd>("sgd", "SGD"));
+  out.add_component("optimizer", schema_of<OverriddenSgd>("sgd", "SGD"));
   return out;
 }
 
@@ -62,7 +62,7 @@ SchemaCatalog catalog() {
 std::string settings(const std::string& key, const char* value = nullptr,
                      const char* recipe = "{}") {
   const Node tree = parse_yaml(recipe), node = value ? parse_yaml(value) : Node();
-  return join(settings_of(key, value ? &node : nullptr, tree, catalog()), " ");
+  return join(settings_of(key, value ? &node : nullptr, tree, overridden_catalog()), " ");
 }
 
 }  // namespace
@@ -153,7 +153,7 @@ TEST_CASE(
         cat("train: {steps: 9}\noptimizer: ", row.settings, "\npatch: [", row.patch, "]\n");
     for (const auto& override : row.overrides) request.overrides.push_back({override, 2});
     Report report;
-    const SchemaCatalog all = catalog();
+    const SchemaCatalog all = overridden_catalog();
     const auto config = ConfigContainer::load(request, all, report);
     CHECK_MESSAGE(report.ok(), report.text());
     const Node* value = config.root().find(row.path);

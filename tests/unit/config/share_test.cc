@@ -12,7 +12,7 @@ using testing::has;
 
 namespace {
 
-struct Train {
+struct SharedTrain {
   int64_t steps = 0;
   double epochs = 0;
   void bind(Fields& f) {
@@ -21,7 +21,7 @@ struct Train {
   }
 };
 
-struct Scheduler {
+struct SharedScheduler {
   int64_t warmup = 7;
   double lr = 1;
   void bind(Fields& f) {
@@ -30,33 +30,33 @@ struct Scheduler {
   }
 };
 
-SchemaCatalog catalog() {
+SchemaCatalog shared_catalog() {
   SchemaCatalog out;
-  out.add_section(schema_of<Train>("train", "the loop"));
-  out.add_section(schema_of<Scheduler>("scheduler", "the rate"));
+  out.add_section(schema_of<SharedTrain>("train", "the loop"));
+  out.add_section(schema_of<SharedScheduler>("scheduler", "the rate"));
   return out;
 }
 
-ConfigContainer loaded(const std::string& text, const std::vector<std::string>& overrides,
-                       Report& report) {
+ConfigContainer loaded_shares(const std::string& text, const std::vector<std::string>& overrides,
+                              Report& report) {
   ConfigRequest request;
   request.recipe = "r.yaml";
   request.text = text;
   int argument = 2;
   for (const auto& override : overrides) request.overrides.push_back({override, argument++});
-  return ConfigContainer::load(request, catalog(), report);
+  return ConfigContainer::load(request, shared_catalog(), report);
 }
 
 int64_t warmup(const std::string& text, const std::vector<std::string>& overrides = {}) {
   Report report;
-  ConfigContainer config = loaded(text, overrides, report);
+  ConfigContainer config = loaded_shares(text, overrides, report);
   CHECK_MESSAGE(report.ok(), report.text());
-  return read_config<Scheduler>(config.section("scheduler")).warmup;
+  return read_config<SharedScheduler>(config.section("scheduler")).warmup;
 }
 
-std::string faults(const std::string& text, const std::vector<std::string>& overrides = {}) {
+std::string share_faults(const std::string& text, const std::vector<std::string>& overrides = {}) {
   Report report;
-  loaded(text, overrides, report);
+  loaded_shares(text, overrides, report);
   return report.text();
 }
 
@@ -76,19 +76,20 @@ TEST_CASE("a share is a part of the setting that the schema names") {
 
 TEST_CASE("shares that are none are faults at their place") {
   for (const char* bad : {"-1%", "101%"})
-    CHECK(has(faults(std::string("train: {steps: 10}\nscheduler: {warmup: ") + bad + "}\n"),
+    CHECK(has(share_faults(std::string("train: {steps: 10}\nscheduler: {warmup: ") + bad + "}\n"),
               "r.yaml:2:21"));
-  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: many%}\n"), "scheduler.warmup"));
-  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: '5%'}\n"),
+  CHECK(has(share_faults("train: {steps: 10}\nscheduler: {warmup: many%}\n"), "scheduler.warmup"));
+  CHECK(has(share_faults("train: {steps: 10}\nscheduler: {warmup: '5%'}\n"),
             "scheduler.warmup"));  // a quoted text is no number
-  CHECK(has(faults("train: {steps: 10}\nscheduler: {lr: 5%}\n"), "scheduler.lr"));  // of nothing
-  CHECK(has(faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
+  CHECK(has(share_faults("train: {steps: 10}\nscheduler: {lr: 5%}\n"),
+            "scheduler.lr"));  // of nothing
+  CHECK(has(share_faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
 }
 
 TEST_CASE("a fraction where a share is possible: the help is the percentage") {
   auto help_of = [](const std::string& value) {
     const std::string text =
-        faults("train: {steps: 10}\nscheduler: {warmup: 3}\n", {"scheduler.warmup=" + value});
+        share_faults("train: {steps: 10}\nscheduler: {warmup: 3}\n", {"scheduler.warmup=" + value});
     CHECK_MESSAGE(has(text, "wanted an integer"), text);
     const size_t help = text.find("help: ");
     return help == std::string::npos ? "" : text.substr(help, text.find('\n', help) - help);
@@ -98,15 +99,16 @@ TEST_CASE("a fraction where a share is possible: the help is the percentage") {
   CHECK(help_of("1e-3") == "help: write 0.1% for a share of train.steps");
   CHECK(help_of("1.5") == "");
   CHECK(help_of("-0.5") == "");
-  CHECK_FALSE(has(faults("train: {steps: 0.5}\n"), "share"));  // of nothing
+  CHECK_FALSE(has(share_faults("train: {steps: 0.5}\n"), "share"));  // of nothing
 }
 
 TEST_CASE("the number is what the program reads, the share is what the resolved recipe says") {
   Report report;
-  ConfigContainer config = loaded("train: {steps: 200}\nscheduler: {warmup: 5%}\n", {}, report);
+  ConfigContainer config =
+      loaded_shares("train: {steps: 200}\nscheduler: {warmup: 5%}\n", {}, report);
   CHECK(config.root().at("scheduler.warmup").as_int() == 10);
   CHECK(has(config.to_yaml(), "warmup: 5%"));
-  ConfigContainer longer = loaded(config.to_yaml(), {"train.steps=400"}, report);
+  ConfigContainer longer = loaded_shares(config.to_yaml(), {"train.steps=400"}, report);
   CHECK_MESSAGE(report.ok(), report.text());
   CHECK(longer.root().at("scheduler.warmup").as_int() == 20);
   CHECK(config.root().at("scheduler.warmup").expression() == "5%");
@@ -116,7 +118,7 @@ TEST_CASE("the number is what the program reads, the share is what the resolved 
 TEST_CASE("of two settings that say the same one is there; the later one counts") {
   auto text = [](const std::string& recipe, const std::vector<std::string>& overrides = {}) {
     Report report;
-    std::string out = loaded(recipe, overrides, report).to_yaml();
+    std::string out = loaded_shares(recipe, overrides, report).to_yaml();
     CHECK_MESSAGE(report.ok(), report.text());
     return out.substr(0, out.find("scheduler"));
   };
@@ -128,29 +130,30 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
         "train:\n  steps: 7\n");  // arguments in their order
   CHECK(text("train: {steps: 5}\n", {"train.steps=7", "train.epochs=1.5"}) ==
         "train:\n  epochs: 1.5\n");
-  CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
-  CHECK(
-      has(faults("scheduler: {lr: 1}\n"), "is required (integer >= 0) unless train.epochs is set"));
+  CHECK(has(share_faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
+  CHECK(has(share_faults("scheduler: {lr: 1}\n"),
+            "is required (integer >= 0) unless train.epochs is set"));
   Report report;
-  ConfigContainer config = loaded("train: {epochs: 2}\n", {}, report);
-  CHECK(read_config<Train>(config.section("train")).epochs == 2);
-  CHECK(read_config<Train>(config.section("train")).steps == 0);
+  ConfigContainer config = loaded_shares("train: {epochs: 2}\n", {}, report);
+  CHECK(read_config<SharedTrain>(config.section("train")).epochs == 2);
+  CHECK(read_config<SharedTrain>(config.section("train")).steps == 0);
 }
 
 TEST_CASE("an expression cannot refer to a setting that its alternative replaces") {
   const char* both = "train: {steps: 20}\nscheduler: {warmup: '${= ${train.steps} // 4}'}\n";
   CHECK(warmup(both) == 5);
-  std::string fault = faults(both, {"train.epochs=2"});
+  std::string fault = share_faults(both, {"train.epochs=2"});
   CHECK(has(fault, "error[interpolation] scheduler.warmup"));
   CHECK(has(fault, "train.steps has no value in this run: train.epochs replaces it (command line"));
   CHECK(has(fault, "a share such as 25%"));
-  CHECK(has(faults(both, {"train.epochs=2", "scheduler.warmup=${train.max_steps}"}),
+  CHECK(has(share_faults(both, {"train.epochs=2", "scheduler.warmup=${train.max_steps}"}),
             "train.steps has no value"));
   // The later of the two counts; the other one may be referred to by a default only.
   CHECK(warmup(both, {"train.epochs=2", "train.steps=40"}) == 10);
   CHECK(warmup(both, {"train.epochs=2", "train.max_steps=40"}) == 10);
-  CHECK(has(faults(both, {"train.epochs=2", "train.steps=40", "scheduler.lr=${train.epochs}"}),
-            "train.epochs has no value in this run: train.steps replaces it"));
+  CHECK(
+      has(share_faults(both, {"train.epochs=2", "train.steps=40", "scheduler.lr=${train.epochs}"}),
+          "train.epochs has no value in this run: train.steps replaces it"));
   CHECK(warmup("train: {steps: 20}\n",
                {"train.epochs=2", "scheduler.warmup=${oc.select:train.steps,3}"}) == 3);
   CHECK(warmup("train: {epochs: 4}\nscheduler: {warmup: '${train.epochs}'}\n") == 4);
@@ -158,22 +161,23 @@ TEST_CASE("an expression cannot refer to a setting that its alternative replaces
 
 TEST_CASE("what is settled takes its alternative's place, and shares of it follow") {
   Report report;
-  ConfigContainer config = loaded("train: {epochs: 2}\nscheduler: {warmup: 10%}\n", {}, report);
-  CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 0);
+  ConfigContainer config =
+      loaded_shares("train: {epochs: 2}\nscheduler: {warmup: 10%}\n", {}, report);
+  CHECK(read_config<SharedScheduler>(config.section("scheduler")).warmup == 0);
   config.resolve("train.steps", Node::integer(500), "train.epochs");
   CHECK(config.root().find("train.epochs") == nullptr);
-  CHECK(read_config<Train>(config.section("train")).steps == 500);
-  CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 50);
+  CHECK(read_config<SharedTrain>(config.section("train")).steps == 500);
+  CHECK(read_config<SharedScheduler>(config.section("scheduler")).warmup == 50);
   Report again;
-  ConfigContainer same = loaded(config.to_yaml(), {}, again);
+  ConfigContainer same = loaded_shares(config.to_yaml(), {}, again);
   CHECK(again.ok());
   CHECK(same.root().same_value(config.root()));
 }
 
 TEST_CASE("settings that an absent file may have are not reported as missing") {
-  const std::string fault = faults("defaults: [nothing_here]\n");
+  const std::string fault = share_faults("defaults: [nothing_here]\n");
   CHECK(has(fault, "there is no config nothing_here"));
   CHECK_FALSE(has(fault, "error[missing]"));
   CHECK_FALSE(has(fault, "error[empty]"));
-  CHECK(has(faults(""), "error[empty]"));
+  CHECK(has(share_faults(""), "error[empty]"));
 }

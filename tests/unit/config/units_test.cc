@@ -31,7 +31,7 @@ struct UnitConfig {
 };
 
 /// The value of one key, or the faults.
-std::string read(const std::string& yaml) {
+std::string read_units(const std::string& yaml) {
   Report report;
   Node out = validate(parse_yaml(yaml, "r.yaml"), schema_of<UnitConfig>("x", ""), report);
   if (!report.ok()) return report.text();
@@ -118,7 +118,7 @@ TEST_CASE("a number may have a magnitude and the unit of its setting") {
   };
   for (const auto& row : rows) {
     CAPTURE(row.yaml);
-    std::string got = read(row.yaml);
+    std::string got = read_units(row.yaml);
     CAPTURE(got);
     if (got.starts_with("error["))
       CHECK(got.find(row.result) != std::string::npos);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -19,6 +20,12 @@
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::testing {
+
+/// The same bits, or both NaN.
+inline bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
+}
 
 template <class T>
 T from_double(double v) {

@@ -15,11 +15,6 @@ struct Tiles {
   int64_t rows, cols;
 };
 
-bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
-}
-
 /// Everything that a call can be asked for.
 template <class T>
 struct Quantized {

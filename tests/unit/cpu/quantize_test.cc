@@ -24,11 +24,6 @@ uint8_t encode(QuantFormat format, float x) {
                                        : encode_format<E2M1>(x);
 }
 
-bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
-}
-
 template <class T>
 float largest(const Buffer<T>& x, const Shape2& s, int64_t row, int64_t col, int64_t tile_rows,
               int64_t tile_cols) {

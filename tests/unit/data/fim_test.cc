@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kPrefix = 'P', kMiddle = 'M', kSuffix = 'S', kPad = '_', kEod = '|';
 
-FimConfig config(double rate, double spm_rate, bool by_token = false) {
+FimConfig fim_config(double rate, double spm_rate, bool by_token = false) {
   return {.rate = rate,
           .spm_rate = spm_rate,
           .by_token = by_token,
@@ -25,11 +25,11 @@ FimConfig config(double rate, double spm_rate, bool by_token = false) {
           .eod = kEod};
 }
 
-std::string applied(const FimConfig& config, uint64_t sample, const std::string& text,
+std::string applied(const FimConfig& fim_config, uint64_t sample, const std::string& text,
                     uint64_t seed = 1) {
   ByteTokenizer tokenizer;
   std::vector<int32_t> ids = tokenizer.encode(text);
-  FimTransform(tokenizer, config, seed).apply(sample, ids);
+  FimTransform(tokenizer, fim_config, seed).apply(sample, ids);
   return tokenizer.decode_bytes(ids);
 }
 
@@ -51,9 +51,9 @@ TEST_CASE(
     std::map<std::pair<size_t, size_t>, int> splits;
     for (uint64_t sample = 0; sample < 4000; ++sample) {
       bool spm = false;
-      std::string truncated = applied(config(1, 0, by_token), sample, "abcd");
+      std::string truncated = applied(fim_config(1, 0, by_token), sample, "abcd");
       REQUIRE(truncated.size() == 4);
-      std::string whole = applied(config(1, 0, by_token), sample,
+      std::string whole = applied(fim_config(1, 0, by_token), sample,
                                   "||||abcd");  // empty documents lose their ends: room
       REQUIRE(whole.size() == 8);
       auto back = undone(whole.substr(0, 7), spm);
@@ -70,7 +70,7 @@ TEST_CASE(
       CHECK(count < (equal ? 220 : 400));
     }
   }
-  std::string spm = applied(config(1, 1), 5, "||||abcd");
+  std::string spm = applied(fim_config(1, 1), 5, "||||abcd");
   CHECK(spm.substr(0, 2) == "PS");
   std::string rest = spm.substr(2, 5);  // suffix M prefix middle
   const size_t mark = rest.find('M');
@@ -80,7 +80,7 @@ TEST_CASE(
 TEST_CASE("the rates are kept, document by document") {
   int rearranged = 0, spm = 0;
   for (uint64_t sample = 0; sample < 2000; ++sample) {
-    std::string out = applied(config(0.3, 0.25), sample, "||||||||||||||abcd|efgh");
+    std::string out = applied(fim_config(0.3, 0.25), sample, "||||||||||||||abcd|efgh");
     size_t end = out.find('|');
     for (const std::string& part : {out.substr(0, end), out.substr(end + 1)})
       if (part[0] == 'P') ++rearranged, spm += part[1] == 'S' && part[2] != 'M' ? 1 : 0;
@@ -91,31 +91,31 @@ TEST_CASE("the rates are kept, document by document") {
   // of 0 or 0.5.
   CHECK(spm > 385);
   CHECK(spm < 505);
-  CHECK(applied(config(0, 1), 3, "abc|def") == "abc|def");
+  CHECK(applied(fim_config(0, 1), 3, "abc|def") == "abc|def");
 }
 
 TEST_CASE(
     "a sample is a function of seed and number; characters are never split; some documents stay") {
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") ==
-        applied(config(1, 0.5), 9, "some text|and more"));
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") !=
-        applied(config(1, 0.5), 10, "some text|and more"));
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") !=
-        applied(config(1, 0.5), 9, "some text|and more", 2));
+  CHECK(applied(fim_config(1, 0.5), 9, "some text|and more") ==
+        applied(fim_config(1, 0.5), 9, "some text|and more"));
+  CHECK(applied(fim_config(1, 0.5), 9, "some text|and more") !=
+        applied(fim_config(1, 0.5), 10, "some text|and more"));
+  CHECK(applied(fim_config(1, 0.5), 9, "some text|and more") !=
+        applied(fim_config(1, 0.5), 9, "some text|and more", 2));
   for (uint64_t sample = 0; sample < 50; ++sample) {
-    std::string out = applied(config(1, 0), sample,
+    std::string out = applied(fim_config(1, 0), sample,
                               "|||||"
                               "\xC3\xA4\xC3\xB6\xC3\xBC");
     for (size_t i = 0; i < out.size(); ++i)
       if (static_cast<unsigned char>(out[i]) == 0xC3)
         CHECK((static_cast<unsigned char>(out[i + 1]) & 0xC0) == 0x80);
   }
-  FimConfig keep = config(1, 0);
+  FimConfig keep = fim_config(1, 0);
   keep.no_prefix = "def";
   std::string out = applied(keep, 1, "|||def a|xyz");
   CHECK(out.substr(0, 6) == "def a|");
   CHECK(out[6] == 'P');
-  FimConfig fragments = config(1, 0);
+  FimConfig fragments = fim_config(1, 0);
   fragments.fragment = '/';
   fragments.fragment_rate = 1;
   out = applied(fragments, 1, "||||||||a/bc");

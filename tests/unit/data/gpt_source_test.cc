@@ -15,7 +15,7 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr int32_t kEod = 99;
+constexpr int32_t kGptEod = 99;
 
 struct OwnedSample {
   explicit OwnedSample(int64_t seq)
@@ -39,7 +39,7 @@ std::shared_ptr<const IndexedFile> write(const fs::path& prefix,
   return std::make_shared<IndexedFile>(prefix);
 }
 
-std::vector<int32_t> lengths_of(const IndexedFile& file) {
+std::vector<int32_t> file_lengths(const IndexedFile& file) {
   std::vector<int32_t> out;
   for (int64_t i = 0; i < file.num_sequences(); ++i) out.push_back(file.length(i));
   return out;
@@ -48,7 +48,7 @@ std::vector<int32_t> lengths_of(const IndexedFile& file) {
 // An index in file order, so that the expected values below can be read off the documents.
 GptIndex in_order(const IndexedFile& file, GptIndexConfig config) {
   GptIndex index;
-  auto lengths = lengths_of(file);
+  auto lengths = file_lengths(file);
   index.documents.resize(lengths.size());
   std::iota(index.documents.begin(), index.documents.end(), 0);
   index.samples = build_sample_index(lengths, index.documents, 1, file.num_tokens(), config);
@@ -65,7 +65,7 @@ TEST_CASE("samples are pieces of the concatenated documents") {
   for (int32_t d = 0, next = 1000; d < 40; ++d)
     for (int32_t n = (d * 7) % 13; n > 0; --n) documents[static_cast<size_t>(d)].push_back(next++);
   auto file = write(scratch / "x", documents);
-  auto lengths = lengths_of(*file);
+  auto lengths = file_lengths(*file);
   for (int64_t seq : {1, 2, 5, 16, 100}) {
     for (bool drop_last : {true, false}) {
       GptIndex index = build_gpt_index(lengths, 0,
@@ -104,7 +104,7 @@ TEST_CASE(
     for (int32_t n = 1 + (d * 5) % 7; n > 0; --n)
       documents[static_cast<size_t>(d)].push_back(next++);
   auto file = write(scratch / "x", documents);
-  const auto lengths = lengths_of(*file);
+  const auto lengths = file_lengths(*file);
   const int64_t epoch = (file->num_tokens() - 1) / 4;
   std::map<std::string, std::vector<std::vector<int32_t>>>
       seen;  // by text, what the longest of those gave
@@ -131,51 +131,52 @@ TEST_CASE(
 
 TEST_CASE("ends of documents reset positions, sequences and loss as asked") {
   ScratchFolder scratch;
-  auto file = write(scratch / "x", {{1, 2, kEod}, {3, kEod}, {4, 5, 6, kEod}});
+  auto file = write(scratch / "x", {{1, 2, kGptEod}, {3, kGptEod}, {4, 5, 6, kGptEod}});
   GptIndex index = in_order(*file, {.seq_length = 8});
   REQUIRE(index.shuffle.size() == 1);
   OwnedSample sample(8);
   using Ids = std::vector<int32_t>;
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod}).get(0, sample.view);
-  CHECK(sample.tokens == Ids{1, 2, kEod, 3, kEod, 4, 5, 6});
-  CHECK(sample.targets == Ids{2, kEod, 3, kEod, 4, 5, 6, kEod});
+  GptSource(file, index, {.seq_length = 8, .eod = kGptEod}).get(0, sample.view);
+  CHECK(sample.tokens == Ids{1, 2, kGptEod, 3, kGptEod, 4, 5, 6});
+  CHECK(sample.targets == Ids{2, kGptEod, 3, kGptEod, 4, 5, 6, kGptEod});
   CHECK(sample.positions == Ids{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(sample.view.starts == Ids{0});
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_position_ids = true})
+  GptSource(file, index, {.seq_length = 8, .eod = kGptEod, .reset_position_ids = true})
       .get(0, sample.view);
   CHECK(sample.positions == Ids{0, 1, 2, 0, 1, 0, 1, 2});
   CHECK(sample.view.starts == Ids{0});
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_attention_mask = true})
+  GptSource(file, index, {.seq_length = 8, .eod = kGptEod, .reset_attention_mask = true})
       .get(0, sample.view);
   CHECK(sample.positions == Ids{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(sample.view.starts == Ids{0, 3, 5});
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod, .eod_mask_loss = true}).get(0, sample.view);
-  CHECK(sample.targets == Ids{2, kEod, -1, kEod, -1, 5, 6, kEod});
+  GptSource(file, index, {.seq_length = 8, .eod = kGptEod, .eod_mask_loss = true})
+      .get(0, sample.view);
+  CHECK(sample.targets == Ids{2, kGptEod, -1, kGptEod, -1, 5, 6, kGptEod});
 
   // A sample that ends on the mark starts no empty sequence.
   OwnedSample shorter(3);
   GptSource(
       file, in_order(*file, {.seq_length = 3}),
-      {.seq_length = 3, .eod = kEod, .reset_position_ids = true, .reset_attention_mask = true})
+      {.seq_length = 3, .eod = kGptEod, .reset_position_ids = true, .reset_attention_mask = true})
       .get(0, shorter.view);
-  CHECK(shorter.tokens == Ids{1, 2, kEod});
+  CHECK(shorter.tokens == Ids{1, 2, kGptEod});
   CHECK(shorter.view.starts == Ids{0});
 }
 
 TEST_CASE("a last sample that the data cannot fill is padded without loss") {
   ScratchFolder scratch;
-  auto file = write(scratch / "x", {{1, 2, 3, 4}, {5, kEod}});
+  auto file = write(scratch / "x", {{1, 2, 3, 4}, {5, kGptEod}});
   GptIndex index = in_order(*file, {.seq_length = 4, .drop_last = false});
   REQUIRE(index.shuffle.size() == 2);
   OwnedSample sample(4);
-  GptSource(file, index, {.seq_length = 4, .eod = kEod, .reset_attention_mask = true})
+  GptSource(file, index, {.seq_length = 4, .eod = kGptEod, .reset_attention_mask = true})
       .get(1, sample.view);
-  CHECK(sample.tokens == std::vector<int32_t>{5, kEod, 0, 0});
-  CHECK(sample.targets == std::vector<int32_t>{kEod, -1, -1, -1});
+  CHECK(sample.tokens == std::vector<int32_t>{5, kGptEod, 0, 0});
+  CHECK(sample.targets == std::vector<int32_t>{kGptEod, -1, -1, -1});
   CHECK(sample.view.starts == std::vector<int32_t>{0, 2});
   CHECK(sample.view.padding == 2);
 }
@@ -238,7 +239,7 @@ TEST_CASE("many threads read the same source") {
   ScratchFolder scratch;
   std::vector<std::vector<int32_t>> documents(50, std::vector<int32_t>(37, 4));
   auto file = write(scratch / "x", documents);
-  GptSource source(file, build_gpt_index(lengths_of(*file), 0, {.seq_length = 16}),
+  GptSource source(file, build_gpt_index(file_lengths(*file), 0, {.seq_length = 16}),
                    {.seq_length = 16, .vocab_size = 5});
   std::atomic<int64_t> sum{0};
   std::vector<std::thread> threads;

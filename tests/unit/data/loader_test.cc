@@ -40,7 +40,7 @@ class Counting final : public SampleSource {
   bool repeats_;
 };
 
-std::vector<int32_t> tokens_of(std::span<const MicroBatch> batches) {
+std::vector<int32_t> batch_tokens(std::span<const MicroBatch> batches) {
   std::vector<int32_t> out;
   for (const MicroBatch& batch : batches)
     out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
@@ -194,7 +194,7 @@ TEST_CASE("the global batch depends on the cursor, not on the layout") {
   Counting source(4096, 4);
   std::vector<std::vector<int32_t>> wanted;
   Loader whole(source, {.seq_length = 4, .micro_batch_size = 12, .num_micro_batches = 1});
-  for (int step = 0; step < 5; ++step) wanted.push_back(tokens_of(whole.next()));
+  for (int step = 0; step < 5; ++step) wanted.push_back(batch_tokens(whole.next()));
   struct Layout {
     int64_t micro, count, dp;
   };
@@ -208,7 +208,7 @@ TEST_CASE("the global batch depends on the cursor, not on the layout") {
                              .dp_rank = rank,
                              .dp_size = layout.dp});
       for (auto& step : got) {
-        auto part = tokens_of(loader.next());
+        auto part = batch_tokens(loader.next());
         step.insert(step.end(), part.begin(), part.end());
       }
     }
@@ -226,9 +226,9 @@ TEST_CASE("a cursor taken from one loader continues in another") {
   sought.next();
   sought.seek(first.consumed_samples());
   for (int i = 0; i < 10; ++i) {
-    auto wanted = tokens_of(first.next());
-    CHECK(tokens_of(resumed.next()) == wanted);
-    CHECK(tokens_of(sought.next()) == wanted);
+    auto wanted = batch_tokens(first.next());
+    CHECK(batch_tokens(resumed.next()) == wanted);
+    CHECK(batch_tokens(sought.next()) == wanted);
   }
   CHECK(first.consumed_samples() == 68);
 }
@@ -275,7 +275,7 @@ TEST_CASE("a failing sample is reported by the step that wants it, and a seek ge
   Counting source(100, 4);
   source.fails_at = 6;
   Loader loader(source, {.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 2});
-  CHECK(tokens_of(loader.next()).front() == 0);
+  CHECK(batch_tokens(loader.next()).front() == 0);
   CHECK_THROWS_WITH(loader.next(), doctest::Contains("broken sample"));
   CHECK_THROWS_WITH(loader.next(), doctest::Contains("broken sample"));
   loader.seek(8);

@@ -34,7 +34,7 @@ class PieceTokenizer final : public Tokenizer {
 };
 
 /// 40 ids: 0 to 4 are special, and of the others every fourth goes on with a word.
-MaskingConfig config(double probability, bool whole_words = false) {
+MaskingConfig masking_config(double probability, bool whole_words = false) {
   MaskingConfig out{.probability = probability, .whole_words = whole_words, .mask = kMask};
   for (int id = 0; id < 40; ++id)
     out.kinds.push_back(id < 5        ? TokenKind::special
@@ -48,10 +48,10 @@ struct Masked {
   bool operator==(const Masked&) const = default;
 };
 
-Masked masked(const MaskingConfig& config, uint64_t sample, std::vector<int32_t> ids,
+Masked masked(const MaskingConfig& masking_config, uint64_t sample, std::vector<int32_t> ids,
               uint64_t seed = 3, std::string_view stream = "test") {
   Masked out{ids, ids, std::vector<int32_t>(ids.size(), 7)};
-  Masking(config, seed, stream).apply(sample, out.tokens, out.targets);
+  Masking(masking_config, seed, stream).apply(sample, out.tokens, out.targets);
   return out;
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("kinds of tokens: special ones and holes, words, and what goes on with
 TEST_CASE(
     "masking: the shares of tokens to predict, and of these the shares that are masked, random or "
     "unchanged") {
-  const MaskingConfig c = config(0.15);
+  const MaskingConfig c = masking_config(0.15);
   const int samples = 4000, wanted = 8;  // 56 ordinary tokens, 8.4 of them
   double hidden = 0, kept = 0, random = 0;
   std::vector<int> chosen(64), drawn(40);
@@ -116,7 +116,7 @@ TEST_CASE(
 }
 
 TEST_CASE("masking: shares of 0 and 1 are kept to") {
-  MaskingConfig c = config(0.5);
+  MaskingConfig c = masking_config(0.5);
   c.mask_share = 1, c.random_share = 0;
   Masked hidden = masked(c, 1, text());
   for (size_t i = 0; i < 64; ++i)
@@ -132,15 +132,15 @@ TEST_CASE("masking: shares of 0 and 1 are kept to") {
 
 TEST_CASE("masking: one target at least where a token can be one, none where none can") {
   for (uint64_t sample = 0; sample < 50; ++sample) {
-    CHECK(count_targets(masked(config(0.01), sample, {0, 9, 2, 10})) == 1);
-    CHECK(masked(config(0.01), sample, {0, 9, 2}).targets ==
+    CHECK(count_targets(masked(masking_config(0.01), sample, {0, 9, 2, 10})) == 1);
+    CHECK(masked(masking_config(0.01), sample, {0, 9, 2}).targets ==
           std::vector<int32_t>{kIgnoredTarget, 9, kIgnoredTarget});
-    CHECK(count_targets(masked(config(0.9), sample, {0, 1, 2, -1, 40, 1000})) == 0);
+    CHECK(count_targets(masked(masking_config(0.9), sample, {0, 1, 2, -1, 40, 1000})) == 0);
   }
 }
 
 TEST_CASE("masking: a function of seed, stream and sample") {
-  const MaskingConfig c = config(0.15);
+  const MaskingConfig c = masking_config(0.15);
   CHECK(masked(c, 7, text()) == masked(c, 7, text()));
   CHECK(masked(c, 7, text()).targets != masked(c, 8, text()).targets);
   CHECK(masked(c, 7, text()).targets != masked(c, 7, text(), 4).targets);
@@ -148,7 +148,7 @@ TEST_CASE("masking: a function of seed, stream and sample") {
 }
 
 TEST_CASE("masking: whole words are predicted whole, as many as fit") {
-  const MaskingConfig c = config(0.3, true);
+  const MaskingConfig c = masking_config(0.3, true);
   int64_t words = 0, several = 0;
   for (uint64_t sample = 0; sample < 500; ++sample) {
     Masked m = masked(c, sample, text(static_cast<int32_t>(sample)));
@@ -169,8 +169,8 @@ TEST_CASE("masking: whole words are predicted whole, as many as fit") {
   CHECK(words > 0);
   CHECK(several > 0);
   // A word that is longer than all that is wanted is still taken where nothing else is.
-  CHECK(count_targets(masked(config(0.1, true), 1, {0, 9, 7, 11, 15})) == 4);
+  CHECK(count_targets(masked(masking_config(0.1, true), 1, {0, 9, 7, 11, 15})) == 4);
   // What goes on with a word begins one after a special token and at the sample's start.
   for (uint64_t sample = 0; sample < 20; ++sample)
-    CHECK(count_targets(masked(config(0.5, true), sample, {7, 0, 11})) == 1);
+    CHECK(count_targets(masked(masking_config(0.5, true), sample, {7, 0, 11})) == 1);
 }

@@ -13,9 +13,9 @@ using namespace mtrain::testing;
 namespace {
 
 // Bytes as ids, 256 as end of document: what the plugin does, without the plugin.
-class Bytes final : public Tokenizer {
+class BytesWithEod final : public Tokenizer {
  public:
-  explicit Bytes(bool has_eod = true, int64_t vocab_size = 257)
+  explicit BytesWithEod(bool has_eod = true, int64_t vocab_size = 257)
       : has_eod_(has_eod), vocab_size_(vocab_size) {}
   std::string name() const override { return "bytes"; }
   int64_t vocab_size() const override { return vocab_size_; }
@@ -62,7 +62,7 @@ Texts prepare(std::string_view name, std::string_view content, PrepareOptions op
   put(scratch / name, content);
   options.inputs = {scratch / name};
   options.output = scratch / "out";
-  auto got = prepare_dataset(Bytes(), options);
+  auto got = prepare_dataset(BytesWithEod(), options);
   if (report) *report = got;
   auto documents = read_documents(scratch / "out");
   CHECK(got.documents == static_cast<int64_t>(documents.size()));
@@ -119,15 +119,16 @@ TEST_CASE("several inputs become one pair, in order") {
   std::vector<PrepareReport> reports;
   PrepareOptions options{.inputs = {scratch / "a.txt", scratch / "b.jsonl"},
                          .output = scratch / "out"};
-  auto report =
-      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { reports.push_back(r); });
+  auto report = prepare_dataset(BytesWithEod(), options,
+                                [&](const PrepareReport& r) { reports.push_back(r); });
   CHECK(read_documents(scratch / "out") == Texts{"A", "B", "C"});
   CHECK(report.bytes_read == 26);
   CHECK(report.bytes_total == 26);
   REQUIRE(!reports.empty());
   CHECK(reports.back().tokens == 3);
   CHECK(IndexedFile(scratch / "out").dtype() == DType::u16);
-  prepare_dataset(Bytes(true, 70000), {.inputs = {scratch / "a.txt"}, .output = scratch / "wide"});
+  prepare_dataset(BytesWithEod(true, 70000),
+                  {.inputs = {scratch / "a.txt"}, .output = scratch / "wide"});
   CHECK(IndexedFile(scratch / "wide").dtype() == DType::i32);
 }
 
@@ -163,15 +164,15 @@ TEST_CASE("broken JSON lines are reported with file and line, and leave no pair"
     put(scratch / "x.jsonl", "{\"text\":\"good\"}\n\n" + fault.line + "\n{\"text\":\"good\"}\n");
     PrepareOptions options{.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"};
     expect_error(ErrorClass::data, {(scratch / "x.jsonl").string() + ":3", fault.says},
-                 [&] { prepare_dataset(Bytes(), options); });
+                 [&] { prepare_dataset(BytesWithEod(), options); });
     CHECK(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()) == 1);
     options.on_bad = OnBad::skip;
-    CHECK(prepare_dataset(Bytes(), options).skipped == 1);
+    CHECK(prepare_dataset(BytesWithEod(), options).skipped == 1);
     CHECK(read_documents(scratch / "out") == Texts{"good", "good"});
     options.max_bad = 0;
     options.overwrite = true;
     expect_error(ErrorClass::data, {":3", "more than 0 invalid", fault.says},
-                 [&] { prepare_dataset(Bytes(), options); });
+                 [&] { prepare_dataset(BytesWithEod(), options); });
     CHECK(read_documents(scratch / "out") ==
           Texts{"good", "good"});  // the failed run left the old pair alone
   }
@@ -229,15 +230,15 @@ TEST_CASE("long lines and documents stop at the limit, at any place in the buffe
       options.output = scratch / "out";
       options.split_on = SplitOn::lines;
       expect_error(ErrorClass::data, {"x.txt:2", "--max-document-bytes"},
-                   [&] { prepare_dataset(Bytes(), options); });
+                   [&] { prepare_dataset(BytesWithEod(), options); });
     }
   }
   ScratchFolder scratch;
   put(scratch / "x.txt", filler + "\n" + filler);
   expect_error(ErrorClass::data, {"x.txt:2", "--split-on"}, [&] {
-    prepare_dataset(Bytes(), {.inputs = {scratch / "x.txt"},
-                              .output = scratch / "out",
-                              .max_document_bytes = 5'000'000});
+    prepare_dataset(BytesWithEod(), {.inputs = {scratch / "x.txt"},
+                                     .output = scratch / "out",
+                                     .max_document_bytes = 5'000'000});
   });
 }
 
@@ -247,7 +248,8 @@ TEST_CASE("inputs that cannot be text are reported before any work") {
   auto attempt = [&](const fs::path& path, ErrorClass error_class,
                      std::initializer_list<std::string> parts) {
     expect_error(error_class, parts, [&] {
-      prepare_dataset(Bytes(), {.inputs = {scratch / "good.txt", path}, .output = scratch / "out"});
+      prepare_dataset(BytesWithEod(),
+                      {.inputs = {scratch / "good.txt", path}, .output = scratch / "out"});
     });
   };
   attempt(scratch / "absent.txt", ErrorClass::io,
@@ -266,12 +268,13 @@ TEST_CASE("inputs that cannot be text are reported before any work") {
   for (const char* nothing : {"", "\n\n  \n", "\xEF\xBB\xBF"}) {
     put(scratch / "none.txt", nothing);
     expect_error(ErrorClass::data, {"no text", "none.txt"}, [&] {
-      prepare_dataset(Bytes(), {.inputs = {scratch / "none.txt"}, .output = scratch / "out"});
+      prepare_dataset(BytesWithEod(),
+                      {.inputs = {scratch / "none.txt"}, .output = scratch / "out"});
     });
   }
   expect_error(ErrorClass::config, {"no end-of-document"}, [&] {
     prepare_dataset(
-        Bytes(false),
+        BytesWithEod(false),
         {.inputs = {scratch / "good.txt"}, .output = scratch / "out", .append_eod = true});
   });
   CHECK_FALSE(fs::exists(scratch / "out.idx"));
@@ -285,7 +288,7 @@ TEST_CASE("a preparation that is given up leaves nothing, also when all is read"
     PrepareOptions options{
         .inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
     CHECK_THROWS_WITH(
-        prepare_dataset(Bytes(), options,
+        prepare_dataset(BytesWithEod(), options,
                         [](const PrepareReport&) { throw std::runtime_error("stop"); }),
         "stop");
     CHECK_FALSE(fs::exists(scratch / "out.idx"));
@@ -297,7 +300,7 @@ TEST_CASE("summaries and scans") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl",
       "{\"text\":\"abc\"}\n{\"text\":\"\"}\n{\"text\":\"z\"}\n{\"text\":\"hello\"}\n");
-  prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"});
+  prepare_dataset(BytesWithEod(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"});
   IndexedFile file(scratch / "out");
   auto summary = summarize(file);
   CHECK(summary.documents == 4);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kEnd = 1, kFirstSentinel = 99999;
 
-SpanCorruptionConfig config(const SpanShares& shares, int count = 2000) {
+SpanCorruptionConfig span_config(const SpanShares& shares, int count = 2000) {
   SpanCorruptionConfig out{.shares = shares, .sentinels = {}, .end = kEnd};
   for (int32_t k = 0; k < count; ++k) out.sentinels.push_back(kFirstSentinel - k);
   return out;
@@ -129,7 +129,7 @@ TEST_CASE(
     for (int64_t tokens : {2, 3, 7, 100, 568}) {
       CAPTURE(shares.mask_probability);
       CAPTURE(tokens);
-      const SpanCorruption corruption(config(shares), tokens, 7, "test");
+      const SpanCorruption corruption(span_config(shares), tokens, 7, "test");
       const std::vector<int32_t> text = counted(tokens);
       for (uint64_t sample = 0; sample < 40; ++sample) {
         std::vector<int32_t> ids;
@@ -144,7 +144,7 @@ TEST_CASE(
 }
 
 TEST_CASE("spans have the wanted mean, and every division is as likely as any other") {
-  const SpanCorruption t5(config({}), 568, 1, "test");
+  const SpanCorruption t5(span_config({}), 568, 1, "test");
   double sum = 0, count = 0;
   std::set<size_t> seen;
   for (uint64_t sample = 0; sample < 200; ++sample) {
@@ -161,7 +161,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
 
   // Four of eight tokens in two spans: three ways to divide the removed tokens, three to divide
   // what stays.
-  const SpanCorruption small(config({.mask_probability = 0.5, .mean_span = 2}), 8, 1, "test");
+  const SpanCorruption small(span_config({.mask_probability = 0.5, .mean_span = 2}), 8, 1, "test");
   REQUIRE(small.lengths().spans == 2);
   std::map<std::pair<size_t, size_t>, int> ways;
   for (uint64_t sample = 0; sample < 9000; ++sample) {
@@ -182,7 +182,7 @@ TEST_CASE("what is removed is a function of seed, stream and sample") {
   const std::vector<int32_t> text = counted(568);
   auto made = [&](uint64_t seed, const char* stream, uint64_t sample) {
     std::vector<int32_t> ids = {5};  // what was there does not stay
-    SpanCorruption(config({}), 568, seed, stream).apply(sample, text, ids);
+    SpanCorruption(span_config({}), 568, seed, stream).apply(sample, text, ids);
     return ids;
   };
   CHECK(made(1, "a", 9) == made(1, "a", 9));
@@ -192,7 +192,7 @@ TEST_CASE("what is removed is a function of seed, stream and sample") {
 }
 
 TEST_CASE("a text that holds a sentinel is refused, and so are too few sentinels") {
-  const SpanCorruption corruption(config({}, 28), 568, 1, "test");
+  const SpanCorruption corruption(span_config({}, 28), 568, 1, "test");
   std::vector<int32_t> text = counted(568), ids;
   text[300] = kFirstSentinel - 27;
   expect_error(ErrorClass::data, {"token 300", "id 99972", "dataset.sentinel"},
@@ -200,7 +200,7 @@ TEST_CASE("a text that holds a sentinel is refused, and so are too few sentinels
   text[300] = kFirstSentinel - 28;  // one that is not in use
   corruption.apply(0, text, ids);
   expect_error(ErrorClass::bug, {"27 sentinels of 28"},
-               [] { SpanCorruption(config({}, 27), 568, 1, "test"); });
+               [] { SpanCorruption(span_config({}, 27), 568, 1, "test"); });
   expect_error(ErrorClass::bug, {"28 sentinels of 29"},
-               [] { SpanCorruption(config({.closing_sentinel = true}, 28), 568, 1, "test"); });
+               [] { SpanCorruption(span_config({.closing_sentinel = true}, 28), 568, 1, "test"); });
 }

@@ -11,9 +11,9 @@ using namespace mtrain::testing;
 namespace {
 
 /// Bytes as ids, under a name of its own.
-class Bytes final : public Tokenizer {
+class NamedBytes final : public Tokenizer {
  public:
-  explicit Bytes(std::string identity) : identity_(std::move(identity)) {}
+  explicit NamedBytes(std::string identity) : identity_(std::move(identity)) {}
   std::string name() const override { return "bytes"; }
   int64_t vocab_size() const override { return 256; }
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
@@ -27,8 +27,8 @@ class Bytes final : public Tokenizer {
   std::string identity_;
 };
 
-void prepare(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer,
-             const char* text = "some text\n") {
+void prepare_text(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer,
+                  const char* text = "some text\n") {
   put(scratch / "x.txt", text);
   prepare_dataset(tokenizer,
                   {.inputs = {scratch / "x.txt"}, .output = scratch / name, .overwrite = true});
@@ -48,8 +48,8 @@ void open(const ScratchFolder& scratch, const char* name, const Tokenizer& token
 
 TEST_CASE("prepared tokens are refused under another tokenizer than the one that made them") {
   ScratchFolder scratch;
-  const Bytes mine("mine"), other("other"), nobody("");
-  prepare(scratch, "a", mine);
+  const NamedBytes mine("mine"), other("other"), nobody("");
+  prepare_text(scratch, "a", mine);
   CHECK(read_file(scratch / "a.tokenizer.json").find("\"mine\"") != std::string::npos);
   open(scratch, "a", mine);
   expect_error(ErrorClass::data,
@@ -60,11 +60,11 @@ TEST_CASE("prepared tokens are refused under another tokenizer than the one that
   open(scratch, "a", nobody);
 
   // Pairs of other programs, and of those whose text is ids already, say nothing.
-  prepare(scratch, "a", nobody);
+  prepare_text(scratch, "a", nobody);
   CHECK_FALSE(fs::exists(scratch / "a.tokenizer.json"));
   open(scratch, "a", other);
   // A record that an earlier pair left behind is not believed; one that is damaged is an error.
-  prepare(scratch, "long", mine, "text of another length\n");
+  prepare_text(scratch, "long", mine, "text of another length\n");
   fs::copy_file(scratch / "long.tokenizer.json", scratch / "a.tokenizer.json");
   open(scratch, "a", other);
   put(scratch / "long.tokenizer.json", "{");
@@ -74,10 +74,10 @@ TEST_CASE("prepared tokens are refused under another tokenizer than the one that
 
 TEST_CASE("pairs of different tokenizers are merged only when asked to") {
   ScratchFolder scratch;
-  const Bytes mine("mine"), other("other"), nobody("");
-  prepare(scratch, "a", mine);
-  prepare(scratch, "b", other);
-  prepare(scratch, "c", nobody);
+  const NamedBytes mine("mine"), other("other"), nobody("");
+  prepare_text(scratch, "a", mine);
+  prepare_text(scratch, "b", other);
+  prepare_text(scratch, "c", nobody);
   merge_indexed({scratch / "a", scratch / "a"}, scratch / "aa", {});
   CHECK(read_tokenizer_record(IndexedFile(scratch / "aa"))->identity == "mine");
   expect_error(ErrorClass::data, {"/a: mine", "/b: other", "--any-tokenizer"}, [&] {
@@ -92,8 +92,8 @@ TEST_CASE("pairs of different tokenizers are merged only when asked to") {
 
 TEST_CASE("packs are refused under another tokenizer than their manifest names") {
   ScratchFolder scratch;
-  const Bytes mine("mine"), other("other"), nobody("");
-  prepare(scratch, "p", nobody);
+  const NamedBytes mine("mine"), other("other"), nobody("");
+  prepare_text(scratch, "p", nobody);
   const auto manifest = [&](const char* tokenizer, int64_t tokens) {
     put(scratch / "p.packed.json",
         cat("{\"tokenizer\": \"", tokenizer, "\", \"tokens\": ", tokens, "}"));
@@ -121,7 +121,7 @@ TEST_CASE("packs are refused under another tokenizer than their manifest names")
   expect_error(ErrorClass::data, {"p.packed.json", "damaged", "data pack"}, [&] { check(mine); });
   // A pair that replaces packs has its own record.
   manifest("other, 3 extra", tokens);
-  prepare(scratch, "p", mine);
+  prepare_text(scratch, "p", mine);
   CHECK_FALSE(fs::exists(scratch / "p.packed.json"));
   open(scratch, "p", mine);
 }

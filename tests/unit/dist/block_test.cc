@@ -15,13 +15,13 @@ namespace {
 using namespace contract;
 using namespace placed;
 
-constexpr int64_t kTokens = 8, kWidth = 12, kMlp = 16;
+constexpr int64_t kBlockTokens = 8, kBlockWidth = 12, kMlp = 16;
 
-const Held kX{{kTokens, kWidth}, random_values(kTokens* kWidth, "x")};
-const Held kDy{{kTokens, kWidth}, random_values(kTokens* kWidth, "dy")};
-const Held kNorm{{kWidth}, random_values(kWidth, "norm")};
-const Held kUp{{kMlp, kWidth}, random_values(kMlp* kWidth, "up", 0.3)};
-const Held kDown{{kWidth, kMlp}, random_values(kWidth* kMlp, "down", 0.3)};
+const Held kX{{kBlockTokens, kBlockWidth}, random_values(kBlockTokens* kBlockWidth, "x")};
+const Held kDy{{kBlockTokens, kBlockWidth}, random_values(kBlockTokens* kBlockWidth, "dy")};
+const Held kNorm{{kBlockWidth}, random_values(kBlockWidth, "norm")};
+const Held kUp{{kMlp, kBlockWidth}, random_values(kMlp* kBlockWidth, "up", 0.3)};
+const Held kDown{{kBlockWidth, kMlp}, random_values(kBlockWidth* kMlp, "down", 0.3)};
 
 enum class Way { tensor, sequence, fully_sharded, tensor_without_enter };
 
@@ -39,8 +39,8 @@ Stored stored(Way way) {
 }
 
 /// A parameter with a main gradient, as this rank stores it.
-struct Weight {
-  Weight(ExecutionContext& ctx, const Held& whole, Placement p, int n, int rank) {
+struct BlockWeight {
+  BlockWeight(ExecutionContext& ctx, const Held& whole, Placement p, int n, int rank) {
     Held mine = place(whole, p, n, "")[static_cast<size_t>(rank)];
     value = make(ctx, mine.values, mine.shape, DType::f32);
     leaf->grad = ctx.zeros(mine.shape, DType::f32);
@@ -55,12 +55,14 @@ struct Results {
   ByRank y, dx, norm, up, down;
 };
 
-Tensor block(Way way, const Axis& axis, const Tensor& x, const Weight& norm, const Weight& up,
-             const Weight& down) {
+Tensor block(Way way, const Axis& axis, const Tensor& x, const BlockWeight& norm,
+             const BlockWeight& up, const BlockWeight& down) {
   const Placement r = Placement::R(), p = Placement::P();
   const Stored s = stored(way);
   if (way == Way::fully_sharded) {
-    auto whole = [&](const Weight& w) { return redistribute(w.value, axis, Placement::S(0), r); };
+    auto whole = [&](const BlockWeight& w) {
+      return redistribute(w.value, axis, Placement::S(0), r);
+    };
     return add(x, linear(gelu(linear(rms_norm(x, whole(norm), 1e-5f), whole(up)), GeluKind::erf),
                          whole(down)));
   }
@@ -71,7 +73,7 @@ Tensor block(Way way, const Axis& axis, const Tensor& x, const Weight& norm, con
                              s.stream));
 }
 
-Results play(Way way, int n) {
+Results play_block(Way way, int n) {
   Results out{ByRank(static_cast<size_t>(n)), {}, {}, {}, {}};
   out.dx = out.norm = out.up = out.down = out.y;
   run_ranks(n, [&](Communicator& world) {
@@ -81,7 +83,7 @@ Results play(Way way, int n) {
     Fixture lab(1);
     ExecutionContext& ctx = lab.context();
     Mesh mesh(world, MeshLayout({{"axis", n}}));
-    Weight norm(ctx, kNorm, s.norm, n, rank), up(ctx, kUp, s.up, n, rank),
+    BlockWeight norm(ctx, kNorm, s.norm, n, rank), up(ctx, kUp, s.up, n, rank),
         down(ctx, kDown, s.down, n, rank);
     auto held = [&](const Held& whole) { return place(whole, s.stream, n, "")[at]; };
     auto caught = std::make_shared<Catcher>();
@@ -109,12 +111,12 @@ double distance(const ByRank& held, const Held& whole, Placement p) {
 }
 
 TEST_CASE("a block over ranks: value and all gradients are those of one rank") {
-  Results one = play(Way::tensor, 1);
+  Results one = play_block(Way::tensor, 1);
   for (Way way : {Way::tensor, Way::sequence, Way::fully_sharded})
     for (int n : {1, 2, 4}) {
       INFO("way ", static_cast<int>(way), " on ", n, " ranks");
       const Stored s = stored(way);
-      Results got = play(way, n);
+      Results got = play_block(way, n);
       CHECK(distance(got.y, one.y[0], s.stream) < 2e-6);
       CHECK(distance(got.dx, one.dx[0], s.stream) < 4e-6);
       CHECK(distance(got.norm, one.norm[0], s.norm) < 4e-6);
@@ -127,7 +129,7 @@ TEST_CASE(
     "a block over ranks: a forgotten I -> R leaves the value right and the gradients of what is "
     "before it "
     "wrong") {
-  Results one = play(Way::tensor, 1), got = play(Way::tensor_without_enter, 2);
+  Results one = play_block(Way::tensor, 1), got = play_block(Way::tensor_without_enter, 2);
   CHECK(distance(got.y, one.y[0], Placement::I()) < 2e-6);
   CHECK(distance(got.up, one.up[0], Placement::S(0)) < 4e-6);
   CHECK(distance(got.dx, one.dx[0], Placement::I()) > 0.1);

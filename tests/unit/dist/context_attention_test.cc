@@ -19,7 +19,7 @@ using namespace contract;
 
 constexpr int64_t kFirstToken = 96;  // of the micro-batch
 
-struct Setting {
+struct ContextSetting {
   HeadLayout layout;
   std::vector<int32_t> bounds;
   int ranks;
@@ -57,7 +57,7 @@ struct Whole {
   Values sinks, d_sinks;
 };
 
-AttentionScores scores_of(const Setting& s) {
+AttentionScores scores_of(const ContextSetting& s) {
   AttentionScores scores = s.varied;
   scores.scale = 1 / std::sqrt(static_cast<float>(s.layout.head_dim));
   scores.causal = s.causal;
@@ -65,7 +65,7 @@ AttentionScores scores_of(const Setting& s) {
 }
 
 /// Sinks as a parameter: `target` receives their gradient.
-Tensor sinks_of(ExecutionContext& ctx, const Setting& s, std::shared_ptr<Leaf> target) {
+Tensor sinks_of(ExecutionContext& ctx, const ContextSetting& s, std::shared_ptr<Leaf> target) {
   if (!s.sinks) return {};
   Tensor sinks = make(ctx, random_values(s.layout.heads, "sinks"), {s.layout.heads}, s.dtype);
   target->grad = ctx.zeros({s.layout.heads}, DType::f32);
@@ -74,7 +74,7 @@ Tensor sinks_of(ExecutionContext& ctx, const Setting& s, std::shared_ptr<Leaf> t
   return sinks;
 }
 
-Whole on_one_rank(const Setting& s) {
+Whole on_one_rank(const ContextSetting& s) {
   Fixture lab(1);
   int64_t width = s.layout.width(), out = s.layout.heads * s.layout.head_dim;
   Whole w{{width, round_to(random_values(s.tokens() * width, "qkv"), s.dtype)},
@@ -103,7 +103,8 @@ struct Sent {
 };
 
 // One rank's part; doctest's checks are made under a lock, by any thread.
-Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex& checking) {
+Sent play_context(Communicator& world, const ContextSetting& s, const Whole& whole,
+                  std::mutex& checking) {
   Fixture lab(1);
   Mesh mesh(world, MeshLayout({{"far", s.ranks / s.near}, {"near", s.near}}));
   const Axis& axis = mesh.joint({"far", "near"});
@@ -144,12 +145,12 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
   return bytes;
 }
 
-std::vector<Sent> check_setting(const Setting& s) {
+std::vector<Sent> check_context(const ContextSetting& s) {
   Whole whole = on_one_rank(s);
   std::vector<Sent> sent(static_cast<size_t>(s.ranks));
   std::mutex checking;
   run_ranks(s.ranks, [&](Communicator& world) {
-    Sent mine = play(world, s, whole, checking);
+    Sent mine = play_context(world, s, whole, checking);
     sent[static_cast<size_t>(world.rank())] = mine;
   });
   return sent;
@@ -170,7 +171,7 @@ TEST_CASE(
       for (const auto& bounds : packs())
         for (bool causal : {true, false})
           for (HeadLayout layout : {HeadLayout{4, 4, 8}, HeadLayout{4, 2, 16}, HeadLayout{8, 1, 5}})
-            check_setting({layout, bounds, ranks, kind, 1, causal});
+            check_context({layout, bounds, ranks, kind, 1, causal});
 }
 
 TEST_CASE("context attention: windows, caps, sinks and dropout equal one rank in every kind") {
@@ -183,7 +184,7 @@ TEST_CASE("context attention: windows, caps, sinks and dropout equal one rank in
         for (const AttentionScores& scores : all)
           for (bool causal : {true, false})
             if (causal || scores.window == 0)
-              check_setting({.layout = {4, 2, 16},
+              check_context({.layout = {4, 2, 16},
                              .bounds = bounds,
                              .ranks = ranks,
                              .kind = kind,
@@ -192,14 +193,14 @@ TEST_CASE("context attention: windows, caps, sinks and dropout equal one rank in
                              .sinks = true});
   for (const AttentionScores& scores : all) {
     for (const auto& bounds : packs()) {
-      check_setting({.layout = {8, 2, 6},
+      check_context({.layout = {8, 2, 6},
                      .bounds = bounds,
                      .ranks = 4,
                      .kind = ContextKind::a2a_p2p,
                      .near = 2,
                      .varied = scores,
                      .sinks = true});
-      check_setting({.layout = {4, 2, 16},
+      check_context({.layout = {4, 2, 16},
                      .bounds = bounds,
                      .ranks = 4,
                      .kind = ContextKind::p2p,
@@ -208,13 +209,13 @@ TEST_CASE("context attention: windows, caps, sinks and dropout equal one rank in
                      .sinks = true});
     }
     for (int ranks : {3, 5})
-      check_setting({.layout = {2, 1, 8},
+      check_context({.layout = {2, 1, 8},
                      .bounds = {0, 5, 6, 77},
                      .ranks = ranks,
                      .kind = ContextKind::p2p,
                      .varied = scores,
                      .sinks = true});
-    check_setting({.layout = {4, 2, 16},
+    check_context({.layout = {4, 2, 16},
                    .bounds = {0, 64},
                    .ranks = 2,
                    .kind = ContextKind::all_gather,
@@ -228,7 +229,7 @@ TEST_CASE("context attention: bf16 and fp16") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (ContextKind kind : kKinds)
       for (const auto& bounds : packs())
-        check_setting({{4, 2, 16}, bounds, 4, kind, 1, true, dtype});
+        check_context({{4, 2, 16}, bounds, 4, kind, 1, true, dtype});
 }
 
 TEST_CASE("context attention: exchange among near ranks and a ring over their groups") {
@@ -236,7 +237,7 @@ TEST_CASE("context attention: exchange among near ranks and a ring over their gr
     for (const auto& bounds : packs())
       for (bool causal : {true, false})
         for (HeadLayout layout : {HeadLayout{4, 4, 8}, HeadLayout{8, 2, 6}})
-          check_setting({layout, bounds, ranks, ContextKind::a2a_p2p, near, causal});
+          check_context({layout, bounds, ranks, ContextKind::a2a_p2p, near, causal});
 }
 
 TEST_CASE(
@@ -246,7 +247,7 @@ TEST_CASE(
     for (const std::vector<int32_t>& bounds :
          {std::vector<int32_t>{0, 1}, {0, 3, 7}, {0, 101}, {0, 5, 6, 77}})
       for (bool causal : {true, false})
-        check_setting({{2, 1, 8}, bounds, ranks, ContextKind::p2p, 1, causal});
+        check_context({{2, 1, 8}, bounds, ranks, ContextKind::p2p, 1, causal});
 }
 
 TEST_CASE("context attention: sequences on as many ranks as they ask for") {
@@ -254,8 +255,8 @@ TEST_CASE("context attention: sequences on as many ranks as they ask for") {
     for (const auto& bounds : packs())
       for (bool causal : {true, false})
         for (int64_t most : {8, 20, 70})
-          check_setting({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
-  for (const Sent& s : check_setting(
+          check_context({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
+  for (const Sent& s : check_context(
            {{4, 2, 16}, {0, 16, 32, 48, 64}, 4, ContextKind::p2p, 1, true, DType::f32, 16}))
     CHECK(s.forward + s.backward == 0);
 }
@@ -269,7 +270,7 @@ TEST_CASE("context attention: ranks send what theory asks for") {
       int64_t keys = kTokens * 2 * layout.groups * layout.head_dim, qkv = kTokens * layout.width(),
               out = kTokens * layout.heads * layout.head_dim;
       auto sent = [&](ContextKind kind) {
-        return check_setting({layout, {0, kTokens}, n, kind, 1, true, dtype});
+        return check_context({layout, {0, kTokens}, n, kind, 1, true, dtype});
       };
       for (const Sent& s : sent(ContextKind::p2p)) {
         CHECK(s.forward == keys * element * (n - 1) / n);
@@ -287,7 +288,7 @@ TEST_CASE("context attention: ranks send what theory asks for") {
       int near = 2, far = n / near;  // exchanged with one rank, and half the heads' keys of a
                                      // group's tokens in a ring
       for (const Sent& s :
-           check_setting({layout, {0, kTokens}, n, ContextKind::a2a_p2p, near, true, dtype}))
+           check_context({layout, {0, kTokens}, n, ContextKind::a2a_p2p, near, true, dtype}))
         CHECK(s.forward == (qkv + out) * element / n * (near - 1) / near +
                                keys * element / near * (far - 1) / far);
     }
@@ -295,9 +296,9 @@ TEST_CASE("context attention: ranks send what theory asks for") {
 
 TEST_CASE(
     "context attention: what cannot be shared out is refused on every rank, with what to do") {
-  auto message = [](const Setting& s) {
+  auto message = [](const ContextSetting& s) {
     try {
-      check_setting(s);
+      check_context(s);
     } catch (const Error& error) {
       CHECK(error.error_class() == ErrorClass::config);
       return cat(error.message(), " | ", error.hint());

@@ -12,12 +12,12 @@ namespace {
 
 using namespace contract;
 
-struct Outcome {
+struct PiecesOutcome {
   Values y, dx;
 };
 
 /// Two blocks, each recomputed: y = gelu(gelu(x)).
-Outcome play(const Axis* axis, const Shape& shape, DType dtype) {
+PiecesOutcome play_pieces(const Axis* axis, const Shape& shape, DType dtype) {
   Fixture lab(1);
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.context(), random_values(shape.numel(), "x"), shape, dtype);
@@ -25,7 +25,7 @@ Outcome play(const Axis* axis, const Shape& shape, DType dtype) {
   auto block = [](const Tensor& in) { return gelu(in, GeluKind::erf); };
   KeepInput keep = axis ? keep_in_pieces(*axis) : KeepInput();
   Tensor y = recompute(block, recompute(block, x, keep), keep);
-  Outcome out{.y = values_of(y), .dx = {}};
+  PiecesOutcome out{.y = values_of(y), .dx = {}};
   backward(y, make(lab.context(), random_values(shape.numel(), "dy"), shape, dtype));
   out.dx = values_of(caught->grad);
   return out;
@@ -39,10 +39,10 @@ TEST_CASE("kept pieces: values and gradients of recomputed blocks have the same 
       for (const Shape& shape : {Shape{16, 8}, Shape{7, 9}, Shape{1, 5}}) {
         CAPTURE(ranks);
         CAPTURE(shape.numel());
-        const Outcome whole = play(nullptr, shape, dtype);
+        const PiecesOutcome whole = play_pieces(nullptr, shape, dtype);
         run_ranks(ranks, [&](Communicator& world) {
           Mesh mesh(world, MeshLayout({{"tp", ranks}}));
-          const Outcome pieces = play(&mesh["tp"], shape, dtype);
+          const PiecesOutcome pieces = play_pieces(&mesh["tp"], shape, dtype);
           MT_CHECK(pieces.y == whole.y && pieces.dx == whole.dx, "other bits on rank ",
                    world.rank());
         });

@@ -14,11 +14,11 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kPiece = 32, kWidth = 64, kOutputs = 48,
+constexpr int64_t kPiece = 32, kLinearWidth = 64, kOutputs = 48,
                   kMore = 80;  // rows of a rank's piece; columns
 
-struct Weight {
-  Weight(ExecutionContext& ctx, const Shape& shape, DType dtype, const std::string& key)
+struct LinearWeight {
+  LinearWeight(ExecutionContext& ctx, const Shape& shape, DType dtype, const std::string& key)
       : value(make(ctx, random_values(shape.numel(), key, 0.3), shape, dtype)) {
     leaf->grad = ctx.zeros(shape, DType::f32);
     value.set_node(leaf);
@@ -42,11 +42,11 @@ Tensor random(ExecutionContext& ctx, const Shape& shape, DType dtype, const std:
 Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
   ExecutionContext& ctx = lab.context();
   std::string rank = std::to_string(axis.index());
-  Weight a(ctx, {kOutputs, kWidth}, dtype, "a" + rank),
-      b(ctx, {kOutputs, kWidth}, dtype, "b" + rank);
-  Weight bias(ctx, {kOutputs}, DType::f32, "bias" + rank);
+  LinearWeight a(ctx, {kOutputs, kLinearWidth}, dtype, "a" + rank),
+      b(ctx, {kOutputs, kLinearWidth}, dtype, "b" + rank);
+  LinearWeight bias(ctx, {kOutputs}, DType::f32, "bias" + rank);
   auto caught = std::make_shared<Catcher>();
-  Tensor x = random(ctx, {kPiece, kWidth}, dtype, "x" + rank);
+  Tensor x = random(ctx, {kPiece, kLinearWidth}, dtype, "x" + rank);
   x.set_node(caught);
   int64_t before = axis.comm().counters().total().bytes_sent;
   const LinearWeights layers[] = {{a.value, {}}, {b.value, bias.value}};
@@ -72,7 +72,7 @@ Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool
 Result row(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
   ExecutionContext& ctx = lab.context();
   std::string rank = std::to_string(axis.index());
-  Weight w(ctx, {kOutputs, kMore}, dtype, "w" + rank);
+  LinearWeight w(ctx, {kOutputs, kMore}, dtype, "w" + rank);
   auto caught = std::make_shared<Catcher>();
   Tensor x = random(ctx, {kPiece * axis.size(), kMore}, dtype, "x" + rank);
   x.set_node(caught);
@@ -113,7 +113,7 @@ void check_same(Layers layers) {
 }
 
 TEST_CASE("overlapped linear layers: with the gathering of the stream, the same bits and bytes") {
-  REQUIRE(rows_may_be_split(kPiece, kOutputs, kWidth));
+  REQUIRE(rows_may_be_split(kPiece, kOutputs, kLinearWidth));
   check_same(column);
 }
 
@@ -128,8 +128,8 @@ TEST_CASE("overlapped linear layers: without a tape") {
     Fixture lab(1);
     ExecutionContext& ctx = lab.context();
     GradMode off(ctx, false);
-    Tensor x = random(ctx, {kPiece, kWidth}, DType::f32, "x" + std::to_string(world.rank()));
-    Weight w(ctx, {kOutputs, kWidth}, DType::f32, "w");
+    Tensor x = random(ctx, {kPiece, kLinearWidth}, DType::f32, "x" + std::to_string(world.rank()));
+    LinearWeight w(ctx, {kOutputs, kLinearWidth}, DType::f32, "w");
     const LinearWeights layers[] = {{w.value, {}}};
     Tensor y = gathered_linear(x, mesh["tp"], layers).y[0];
     bool same =

@@ -36,8 +36,8 @@ constexpr const char* kTalk =
     R"([{"role":"user","content":"hi</s>"},{"role":"assistant","content":"yo"},
                                  {"role":"user","content":"?"},{"role":"assistant","content":"no"}])";
 
-struct Fixture {
-  explicit Fixture(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
+struct EncoderFixture {
+  explicit EncoderFixture(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
     put(scratch / "t.jinja", source);
     encoder =
         std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.template_path = "t.jinja",
@@ -57,20 +57,20 @@ struct Fixture {
 
 TEST_CASE(
     "in a conversation the assistant's words are trained on, those of its last turn, or all") {
-  CHECK(Fixture().trained_part(chat_of(kTalk)) == "............yo>......no>");
-  CHECK(Fixture(TrainOn::last).trained_part(chat_of(kTalk)) == ".....................no>");
-  CHECK(Fixture(TrainOn::all).trained_part(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
-  CHECK(Fixture().trained_part(chat_of(kTalk, {true, false})) == ".....................no>");
-  CHECK(Fixture().trained_part(chat_of(kTalk, {true, true, true, false})) ==
+  CHECK(EncoderFixture().trained_part(chat_of(kTalk)) == "............yo>......no>");
+  CHECK(EncoderFixture(TrainOn::last).trained_part(chat_of(kTalk)) == ".....................no>");
+  CHECK(EncoderFixture(TrainOn::all).trained_part(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
+  CHECK(EncoderFixture().trained_part(chat_of(kTalk, {true, false})) == ".....................no>");
+  CHECK(EncoderFixture().trained_part(chat_of(kTalk, {true, true, true, false})) ==
         "............yo>.........");
   // With `all`, other roles than the assistant are trained on too, except messages that the record
   // excludes.
-  CHECK(Fixture(TrainOn::all)
+  CHECK(EncoderFixture(TrainOn::all)
             .trained_part(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
         "<u:hi</s>;a:yo>u:?;a:...");
-  CHECK(Fixture(TrainOn::all).trained_part(chat_of(kTalk, {}, {true})) ==
+  CHECK(EncoderFixture(TrainOn::all).trained_part(chat_of(kTalk, {}, {true})) ==
         "<u:......;a:yo>u:?;a:no>");
-  CHECK(Fixture().trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
+  CHECK(EncoderFixture().trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
 }
 
 TEST_CASE("a template that marks what is generated is believed, turn by turn") {
@@ -80,9 +80,10 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
       "{% else %}{{ m.content }}{% endif %}{% endfor %}";
   const char* talk =
       R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
-  CHECK(Fixture(TrainOn::assistant, marked).trained_part(chat_of(talk)) == "aa>bb>.");
-  CHECK(Fixture(TrainOn::assistant, marked).trained_part(chat_of(talk, {true, false, true})) ==
-        "aa>....");
+  CHECK(EncoderFixture(TrainOn::assistant, marked).trained_part(chat_of(talk)) == "aa>bb>.");
+  CHECK(
+      EncoderFixture(TrainOn::assistant, marked).trained_part(chat_of(talk, {true, false, true})) ==
+      "aa>....");
 }
 
 namespace {
@@ -139,7 +140,7 @@ TEST_CASE(
   for (const char* name : {"", "chatml", "qwen", "llama3", "vicuna"}) {
     CAPTURE(name);
     ByteTokenizer tokenizer;
-    Fixture lab;
+    EncoderFixture lab;
     auto own = std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.chat_template = name});
     const ExampleEncoder& encoder = *name ? *own : *lab.encoder;
     expect_error(ErrorClass::data,
@@ -150,13 +151,13 @@ TEST_CASE(
   const char* writes =
       "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% "
       "endfor %}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, writes).trained_part(chat_of(talk)) ==
+  CHECK(EncoderFixture(TrainOn::all, writes).trained_part(chat_of(talk)) ==
         R"(add>{"function": {"name": "add", "arguments": {}}}>)");
   const char* drops =
       "{% for m in messages %}{{ m.content }}{% if m.tool_calls and false %}!{% endif %}{{ "
       "eos_token }}{% endfor %}";
   expect_error(ErrorClass::data, {"message 1 calls the function 'add'", "t.jinja", "on_bad=skip"},
-               [&] { (void)Fixture(TrainOn::all, drops).encoder->encode(chat_of(talk)); });
+               [&] { (void)EncoderFixture(TrainOn::all, drops).encoder->encode(chat_of(talk)); });
 }
 
 TEST_CASE("reasoning in a field that the template does not read is refused") {
@@ -167,12 +168,13 @@ TEST_CASE("reasoning in a field that the template does not read is refused") {
     expect_error(ErrorClass::data,
                  {cat("message 1 has ", field), "t.jinja", "does not read",
                   cat("dataset.columns={", field, ": none}")},
-                 [&] { (void)Fixture().encoder->encode(chat_of(talk.c_str())); });
+                 [&] { (void)EncoderFixture().encoder->encode(chat_of(talk.c_str())); });
     const std::string reads = cat("{% for m in messages %}{{ m.", field,
                                   " or '' }}{{ m.content }}{{ eos_token }}{% endfor %}");
-    CHECK(Fixture(TrainOn::all, reads.c_str()).trained_part(chat_of(talk.c_str())) == "?>2+24>");
+    CHECK(EncoderFixture(TrainOn::all, reads.c_str()).trained_part(chat_of(talk.c_str())) ==
+          "?>2+24>");
     const std::string empty = cat(begin, field, R"(":null}])");
-    CHECK(Fixture().trained_part(chat_of(empty.c_str())) == ".......4>");
+    CHECK(EncoderFixture().trained_part(chat_of(empty.c_str())) == ".......4>");
   }
 }
 
@@ -184,17 +186,17 @@ TEST_CASE(
   expect_error(ErrorClass::data,
                {"has the tool 'add'", "t.jinja", "dataset.template_path", "on_bad=skip",
                 "dataset.columns={tools: none}"},
-               [&] { (void)Fixture().encoder->encode(talk); });
+               [&] { (void)EncoderFixture().encoder->encode(talk); });
   const char* writes =
       "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, writes).trained_part(talk) ==
+  CHECK(EncoderFixture(TrainOn::all, writes).trained_part(talk) ==
         R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
   const char* names =
       "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content "
       "}}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, names).trained_part(talk) == "add;add>no add>");
+  CHECK(EncoderFixture(TrainOn::all, names).trained_part(talk) == "add;add>no add>");
   talk.tools.clear();
-  (void)Fixture().encoder->encode(talk);
+  (void)EncoderFixture().encoder->encode(talk);
 }
 
 TEST_CASE("a message that the template leaves out is refused, whatever else has its text") {
@@ -206,7 +208,7 @@ TEST_CASE("a message that the template leaves out is refused, whatever else has 
   };
   const char* no_system =
       "{% for m in messages if m.role != 'system' %}{{ m.content }}{{ eos_token }}{% endfor %}";
-  refuses(*Fixture(TrainOn::all, no_system).encoder,
+  refuses(*EncoderFixture(TrainOn::all, no_system).encoder,
           R"([{"role":"system","content":"hi"},{"role":"user","content":"hi"}])",
           "message 0 (system) has the text 'hi', which the chat template t.jinja");
   ByteTokenizer tokenizer;
@@ -222,7 +224,7 @@ TEST_CASE("a message that the template leaves out is refused, whatever else has 
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ "
       "m.content }}{% endif %}{{ eos_token }}{% endfor %}";
   refuses(
-      *Fixture(TrainOn::all, call_only).encoder,
+      *EncoderFixture(TrainOn::all, call_only).encoder,
       R"([{"role":"user","content":"2?"},{"role":"assistant","content":"Let me see.","tool_calls":
              [{"function":{"name":"add","arguments":{}}}]}])",
       "message 1 (assistant) has the text 'Let me see.'");
@@ -234,7 +236,7 @@ TEST_CASE("a message that the template changes is not left out") {
         cat("{% for m in messages %}{{ ", content, " }}{{ eos_token }}{% endfor %}");
     const std::string talk = cat(R"([{"role":"user","content":"?"},{"role":"assistant",)", message,
                                  R"(},{"role":"user","content":"!"}])");
-    return Fixture(TrainOn::all, source.c_str()).trained_part(chat_of(talk.c_str()));
+    return EncoderFixture(TrainOn::all, source.c_str()).trained_part(chat_of(talk.c_str()));
   };
   CHECK(encodes("m.content | trim", R"("content":" \n ok \n")") == "?>ok>!>");
   CHECK(encodes("m.content", R"("content":" \n ")") == "?> \n >!>");
@@ -291,7 +293,7 @@ TEST_CASE("a template's name is refused where there is only one template") {
 }
 
 TEST_CASE("the date that templates see is the recipe's") {
-  Fixture lab(TrainOn::all, "{{ messages[0].content }} {{ strftime_now('%d %b %Y') }}");
+  EncoderFixture lab(TrainOn::all, "{{ messages[0].content }} {{ strftime_now('%d %b %Y') }}");
   CHECK(lab.trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == "x 26 Jul 2024");
   for (const char* bad : {"", "2024", "2024-02-30", "2024-07-26x", "yesterday"})
     expect_error(ErrorClass::config, {"dataset.date", "2024-07-26"},
@@ -338,9 +340,10 @@ TEST_CASE("what cannot be encoded is reported") {
     expect_error(ErrorClass::data, {"token 1", std::to_string(bad), "258"},
                  [&] { plain.encode(ids); });
   }
-  Fixture refusing(TrainOn::assistant,
-                   "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ "
-                   "messages[0].content }}");
+  EncoderFixture refusing(
+      TrainOn::assistant,
+      "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ "
+      "messages[0].content }}");
   std::vector<Example> many(100, chat_of(R"([{"role":"user","content":"x"}])"));
   many[7] = many[93] = chat_of(kTalk);
   std::vector<size_t> rejected;

@@ -20,7 +20,7 @@ RecordFormat detect(const char* record, const Columns& columns = {}) {
   return detect_format({&json, 1}, columns, "x.jsonl");
 }
 
-Example read(RecordFormat format, const char* record, const FormatOptions& options = {}) {
+Example read_record(RecordFormat format, const char* record, const FormatOptions& options = {}) {
   return RecordReader(format, options).read(Json::parse(record), "x.jsonl:1");
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("the fields of the first records say the format") {
 
 TEST_CASE("alpaca is Stanford's text, a text of one's own, or a chat") {
   using enum RecordFormat;
-  Example plain = read(alpaca, R"({"instruction":"Add.","input":"1 2","output":"3"})");
+  Example plain = read_record(alpaca, R"({"instruction":"Add.","input":"1 2","output":"3"})");
   REQUIRE(plain.kind == Example::Kind::prompted);
   CHECK(plain.texts[0].text ==
         "Below is an instruction that describes a task, paired with an input that provides further "
@@ -93,16 +93,17 @@ TEST_CASE("alpaca is Stanford's text, a text of one's own, or a chat") {
   CHECK_FALSE(plain.texts[0].trained);
   CHECK(plain.texts[1].text == "3");
   CHECK(plain.texts[1].trained);
-  CHECK(read(alpaca, R"({"instruction":"Say {input}.","output":"3"})").texts[0].text ==
+  CHECK(read_record(alpaca, R"({"instruction":"Say {input}.","output":"3"})").texts[0].text ==
         "Below is an instruction that describes a task. Write a response that appropriately "
         "completes the request.\n\n"
         "### Instruction:\nSay {input}.\n\n### Response:");
-  CHECK(read(alpaca, R"({"instruction":"Q","input":"I","output":"3","system":"S"})",
-             {.prompt = "{input}:{instruction}="})
+  CHECK(read_record(alpaca, R"({"instruction":"Q","input":"I","output":"3","system":"S"})",
+                    {.prompt = "{input}:{instruction}="})
             .texts[0]
             .text == "S\n\nI:Q=");
   expect_fault("has an input, and dataset.prompt has no {input}", [] {
-    read(alpaca, R"({"instruction":"Q","input":"I","output":"3"})", {.prompt = "{instruction}="});
+    read_record(alpaca, R"({"instruction":"Q","input":"I","output":"3"})",
+                {.prompt = "{instruction}="});
   });
   for (const auto& [prompt, fault] :
        {std::pair{"Q {question} A", "{question} is no field of alpaca records"},
@@ -115,23 +116,24 @@ TEST_CASE("alpaca is Stanford's text, a text of one's own, or a chat") {
   settings.prompt = "{\"q\": \"{instruction}\", {}}";
   settings.columns = parse_yaml("{reasoning_content: none}");
   (void)settings.format_options();
-  Example chat = read(
+  Example chat = read_record(
       alpaca, R"({"instruction":"Q","input":"I","output":"A","system":"S","history":[["q","a"]]})",
       {.chat_prompts = true});
   CHECK(
       chat.messages ==
       R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"a"},)"
       R"({"role":"user","content":"Q\nI"},{"role":"assistant","content":"A"}])");
-  expect_fault("has a history",
-               [] { read(alpaca, R"({"instruction":"Q","output":"A","history":[["q","a"]]})"); });
-  expect_fault("no field 'output'", [] { read(alpaca, R"({"instruction":"Q"})"); });
+  expect_fault("has a history", [] {
+    read_record(alpaca, R"({"instruction":"Q","output":"A","history":[["q","a"]]})");
+  });
+  expect_fault("no field 'output'", [] { read_record(alpaca, R"({"instruction":"Q"})"); });
   expect_fault("number in the field 'output'",
-               [] { read(alpaca, R"({"instruction":"Q","output":1})"); });
+               [] { read_record(alpaca, R"({"instruction":"Q","output":1})"); });
 }
 
 TEST_CASE("conversations of any make become messages with tools and weights") {
   using enum RecordFormat;
-  Example talk = read(
+  Example talk = read_record(
       sharegpt, R"({"system":"S","tools":"[{\"name\":\"f\",\"parameters\":{}}]","conversations":[
       {"from":"human","value":"q"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"x\":1}}"},
       {"from":"observation","value":"o"},{"from":"gpt","value":"a"}]})");
@@ -141,7 +143,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
       R"([{"type":"function","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"o"},)"
       R"({"role":"assistant","content":"a"}])");
   CHECK(talk.tools == R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
-  Example weighed = read(
+  Example weighed = read_record(
       openai,
       R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","value":"b"}]},
       {"role":"assistant","content":"c","weight":0},{"role":"assistant","content":"d","loss_weight":1.0},
@@ -152,7 +154,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
       R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}}]}])");
   for (const char* arguments : {"[1]", "x"})
     expect_fault(cat("with the arguments ", arguments), [&] {
-      read(
+      read_record(
           openai,
           cat(R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":")",
               arguments, R"("}}]}]})")
@@ -165,35 +167,37 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
     const std::string record =
         R"({"messages":[{"role":"assistant","content":"c",)" + std::string(weight) + "}]}";
     const std::string key = std::string(weight + 1, std::strchr(weight + 1, '"'));
-    expect_fault("has a message with " + key + " ", [&] { read(openai, record.c_str()); });
+    expect_fault("has a message with " + key + " ", [&] { read_record(openai, record.c_str()); });
   }
-  CHECK(read(openai,
-             R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})")
-            .trains == std::vector<bool>{true});
-  Example own = read(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
-                     {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
-                      .roles = {{"agent", "assistant"}}});
+  CHECK(
+      read_record(openai,
+                  R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})")
+          .trains == std::vector<bool>{true});
+  Example own =
+      read_record(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
+                  {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
+                   .roles = {{"agent", "assistant"}}});
   CHECK(own.messages == R"([{"role":"assistant","content":"x"}])");
   const char* thoughtful =
       R"({"messages":[{"role":"assistant","content":"x","reasoning":"y","thoughts":"z"}]})";
-  CHECK(read(openai, thoughtful, {.columns = {{"reasoning", "none"}}}).messages ==
+  CHECK(read_record(openai, thoughtful, {.columns = {{"reasoning", "none"}}}).messages ==
         R"([{"role":"assistant","content":"x","thoughts":"z"}])");
-  CHECK(read(openai, thoughtful, {.columns = {{"reasoning", "thoughts"}}}).messages ==
+  CHECK(read_record(openai, thoughtful, {.columns = {{"reasoning", "thoughts"}}}).messages ==
         R"([{"role":"assistant","content":"x","reasoning":"z"}])");
   Example split =
-      read(prompt_completion,
-           R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
+      read_record(prompt_completion,
+                  R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
       {"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]})");
   CHECK(split.trains == std::vector<bool>{false, false, false, true});
-  expect_fault("without a role", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
-  expect_fault("without content", [] { read(openai, R"({"messages":[{"role":"user"}]})"); });
+  expect_fault("without a role", [] { read_record(openai, R"({"messages":[{"content":"x"}]})"); });
+  expect_fault("without content", [] { read_record(openai, R"({"messages":[{"role":"user"}]})"); });
   expect_fault("of type 'image_url'", [] {
-    read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
+    read_record(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
   });
-  expect_fault("no list", [] { read(openai, R"({"messages":"x"})"); });
-  expect_fault("no messages", [] { read(openai, R"({"messages":[]})"); });
+  expect_fault("no list", [] { read_record(openai, R"({"messages":"x"})"); });
+  expect_fault("no messages", [] { read_record(openai, R"({"messages":[]})"); });
   expect_fault("not a JSON object", [] {
-    read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j");
+    read_record(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j");
   });
 }
 
@@ -201,21 +205,22 @@ TEST_CASE("fields of a message that would be trained on wrongly are refused by n
   using enum RecordFormat;
   for (const char* record : {R"({"conversations":[{"from":"bard","value":"x"}]})",
                              R"({"conversations":[{"role":"bard","content":"x"}]})"})
-    expect_fault("unknown role 'bard'", [&] { read(sharegpt, record); });
+    expect_fault("unknown role 'bard'", [&] { read_record(sharegpt, record); });
   expect_fault("unknown role 'asistant'",
-               [] { read(openai, R"({"messages":[{"role":"asistant","content":"x"}]})"); });
-  const Example narrated = read(openai, R"({"messages":[{"role":"narrator","content":"x"}]})",
-                                {.roles = {{"narrator", "narrator"}}});
+               [] { read_record(openai, R"({"messages":[{"role":"asistant","content":"x"}]})"); });
+  const Example narrated =
+      read_record(openai, R"({"messages":[{"role":"narrator","content":"x"}]})",
+                  {.roles = {{"narrator", "narrator"}}});
   CHECK(narrated.messages == R"([{"role":"narrator","content":"x"}])");
   for (const char* role : {"system", "developer", "user", "assistant", "tool"})
-    CHECK_NOTHROW(
-        read(openai,
-             (R"({"messages":[{"role":")" + std::string(role) + R"(","content":"x"}]})").c_str()));
+    CHECK_NOTHROW(read_record(
+        openai,
+        (R"({"messages":[{"role":")" + std::string(role) + R"(","content":"x"}]})").c_str()));
   expect_fault("train_detail", [] {
-    read(openai, R"({"messages":[{"role":"assistant","content":"x","train_detail":[{}]}]})");
+    read_record(openai, R"({"messages":[{"role":"assistant","content":"x","train_detail":[{}]}]})");
   });
   expect_fault("of 'user' with the content 5",
-               [] { read(openai, R"({"messages":[{"role":"user","content":5}]})"); });
+               [] { read_record(openai, R"({"messages":[{"role":"user","content":5}]})"); });
 }
 
 TEST_CASE("dataset.roles maps to roles that chat templates know, or keeps the name") {
@@ -231,7 +236,7 @@ TEST_CASE("dataset.roles maps to roles that chat templates know, or keeps the na
     // The reader knows these names, too.
     const std::string message =
         cat(R"({"messages":[{"role":")", known, R"(","content":"{\"name\":\"f\"}"}]})");
-    CHECK_NOTHROW(read(RecordFormat::openai, message.c_str()));
+    CHECK_NOTHROW(read_record(RecordFormat::openai, message.c_str()));
   }
   CHECK(roles("narrator", "narrator").at("narrator") == "narrator");
   expect_error(ErrorClass::config,
@@ -243,29 +248,31 @@ TEST_CASE("dataset.roles maps to roles that chat templates know, or keeps the na
 
 TEST_CASE("segments and tokens have their own loss mask") {
   using enum RecordFormat;
-  Example parts =
-      read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
+  Example parts = read_record(
+      segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
   CHECK(parts.kind == Example::Kind::segments);
   CHECK(parts.texts[1].trained);
-  expect_fault("no label in segment 0", [] { read(segments, R"({"segments":[{"text":"a"}]})"); });
-  parts = read(segments, R"({"segments":[{"text":"a","label":1},{"text":"b","label":0}]})");
+  expect_fault("no label in segment 0",
+               [] { read_record(segments, R"({"segments":[{"text":"a"}]})"); });
+  parts = read_record(segments, R"({"segments":[{"text":"a","label":1},{"text":"b","label":0}]})");
   CHECK(parts.texts[0].trained);
   CHECK_FALSE(parts.texts[1].trained);
   for (const char* label : {"2", "\"yes\"", "[]"})
     expect_fault(cat("label ", label, " in segment 0"), [&] {
-      read(segments, cat(R"({"segments":[{"text":"a","label":)", label, "}]}").c_str());
+      read_record(segments, cat(R"({"segments":[{"text":"a","label":)", label, "}]}").c_str());
     });
-  Example ids = read(
+  Example ids = read_record(
       tokens, R"({"input_ids":[5,6,7,0],"labels":[-100,6,7,-100],"attention_mask":[1,1,1,0]})");
   CHECK(ids.ids == std::vector<int32_t>{5, 6, 7});
   CHECK(ids.trained == std::vector<uint8_t>{0, 1, 1});
-  CHECK(read(tokens, R"({"input_ids":[5]})").trained == std::vector<uint8_t>{1});
+  CHECK(read_record(tokens, R"({"input_ids":[5]})").trained == std::vector<uint8_t>{1});
   expect_fault("labels[1] is 7 where input_ids has 6",
-               [] { read(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
+               [] { read_record(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
   expect_fault("2 input_ids but 1 labels",
-               [] { read(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
-  expect_fault("not an integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
-  expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
+               [] { read_record(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
+  expect_fault("not an integer", [] { read_record(tokens, R"({"input_ids":[5.5]})"); });
+  expect_fault("beyond 32 bits",
+               [] { read_record(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 
 TEST_CASE("preferences are pairs or labels, and only the answers are trained on") {

@@ -21,7 +21,7 @@ constexpr const char *kPair = R"({"prompt": "q", "completion": "a"})",
  {"role": "assistant", "content": "a"}]})",
                      *kAlpaca = R"({"instruction": "q", "output": "a"})";
 
-struct Fixture {
+struct SftFixture {
   /// A line without its line breaks.
   static std::string line(std::string text) {
     std::erase(text, '\n');
@@ -44,10 +44,10 @@ struct Fixture {
 
 TEST_CASE(
     "a summary counts each record once: whether it is valid, broken JSON or of wrong fields") {
-  Fixture f;
+  SftFixture f;
   f.settings.records.on_bad = "skip";
   f.settings.format = "prompt_completion";
-  const std::string good = Fixture::line(kPair);
+  const std::string good = SftFixture::line(kPair);
   const SftFile file = f.load(
       good + "{\"prompt\": \"q\", \"completion\": 7}\n{broken\n{\"prompt\": \"q\"}\n" + good);
   CHECK(file.counts.records == 5);
@@ -71,9 +71,9 @@ TEST_CASE(
 
 TEST_CASE("settings that have no effect on the records of a file are named") {
   const auto unused = [](const std::function<void(RecordSettings&)>& set, const char* record) {
-    Fixture f;
+    SftFixture f;
     set(f.settings.records);
-    return join(f.load(Fixture::line(record)).unused, "\n");
+    return join(f.load(SftFixture::line(record)).unused, "\n");
   };
   const auto vicuna = [](RecordSettings& r) { r.chat_template = "vicuna"; };
   const auto prompt = [](RecordSettings& r) { r.prompt = "{instruction}{input}"; };
@@ -93,12 +93,12 @@ TEST_CASE("settings that have no effect on the records of a file are named") {
 TEST_CASE("an entry of columns whose field no record has is refused, or named") {
   const auto loaded = [](const char* columns, const std::vector<const char*>& records,
                          const char* roles = "{}") {
-    Fixture f;
+    SftFixture f;
     f.settings.records.columns = parse_yaml(columns);
     f.settings.records.roles = parse_yaml(roles);
     if (has(records[0], "messages")) f.settings.records.chat_template = "chatml";
     std::string text;
-    for (const char* record : records) text += Fixture::line(record);
+    for (const char* record : records) text += SftFixture::line(record);
     const SftFile file = f.load(text);
     return cat(file.format, "; ", join(file.unused, "\n"));
   };

@@ -13,7 +13,7 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kIn = 40, kOut = 24, kRank = 3, kTokens = 5;
+constexpr int64_t kIn = 40, kOut = 24, kRank = 3, kAdapterTokens = 5;
 
 /// A layer with two matrices of 8 and 16 rows, whose rows alternate in groups of 4, 8, ….
 struct Shop {
@@ -80,11 +80,11 @@ TEST_CASE("layers with magnitudes: rows of w + s·b·a with trained norms") {
       if (dtype != DType::f32) change.value.context().copy(change.value, change.master);
       const Values w = shop.value("lin.weight"), sum = shop.sum(row.adapted),
                    bias = shop.value("lin.bias");
-      const Tensor x =
-          make(shop.lab.context(), random_values(kTokens * kIn, "x"), {kTokens, kIn}, dtype);
+      const Tensor x = make(shop.lab.context(), random_values(kAdapterTokens * kIn, "x"),
+                            {kAdapterTokens, kIn}, dtype);
       const Values in = values_of(x), y = values_of(shop.layer(x));
       const double roundoff = dtype == DType::f32 ? 1e-6 : 0.02;
-      for (int64_t t = 0; t < kTokens; ++t)
+      for (int64_t t = 0; t < kAdapterTokens; ++t)
         for (int64_t n = 0; n < kOut; ++n) {
           double dot = 0;
           for (int64_t c = 0; c < kIn; ++c)
@@ -121,13 +121,14 @@ TEST_CASE("norms of w + s·b·a agree with those of the sum to float's precision
 TEST_CASE("dropout of a layer with magnitudes: only what the adapter changes sees it") {
   Shop shop({"lin"}, DType::f32, 0.5f);
   ExecutionContext& ctx = shop.lab.context();
-  const Tensor x = make(ctx, random_values(kTokens * kIn, "x"), {kTokens, kIn}, DType::f32);
+  const Tensor x =
+      make(ctx, random_values(kAdapterTokens * kIn, "x"), {kAdapterTokens, kIn}, DType::f32);
   const Tensor y = shop.layer(x);
   // x wᵀ + bias + (gain - 1) (d wᵀ) + gain s (d aᵀ) bᵀ with d = dropout(x).
   const Tensor d = dropout(x, 0.5f, name_key("lin.lora_dropout"));
   const Values w = shop.value("lin.weight"), sum = shop.sum({true, true}), in = values_of(x),
                dropped = values_of(d), bias = shop.value("lin.bias"), got = values_of(y);
-  for (int64_t t = 0; t < kTokens; ++t)
+  for (int64_t t = 0; t < kAdapterTokens; ++t)
     for (int64_t n = 0; n < kOut; ++n) {
       const double gain = norm_of(w, n) / norm_of(sum, n);
       double want = bias[static_cast<size_t>(n)];

@@ -14,11 +14,11 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kTokens = 24, kWidth = 12, kHeads = 8;
-const std::vector<int32_t> kBounds = {0, 9, 24};
+constexpr int64_t kAttendedTokens = 24, kAttendedWidth = 12, kAttendedHeads = 8;
+const std::vector<int32_t> kAttendedBounds = {0, 9, 24};
 
 AttentionOptions options() {
-  return {.layout = {kHeads, 2, 6},
+  return {.layout = {kAttendedHeads, 2, 6},
           .init_std = 0.4f,
           .out_init_std = 0.4f,
           .window = 7,
@@ -44,18 +44,18 @@ void run_rank(Communicator& world, int tp, int cp, Result& all, std::mutex& writ
                            .kv_copies = tp > groups ? &mesh["copies"] : nullptr};
   ParamList list;
   BuildSettings settings{.ctx = ctx, .parameters = list, .parallel = &parallel};
-  Attention attention(Scope(settings) / "attn", {"embed", kWidth}, options());
+  Attention attention(Scope(settings) / "attn", {"embed", kAttendedWidth}, options());
   list.allocate_gradients(ctx);
   list.clear_gradients();
-  ContextSlice slice(kBounds, cp, mesh["cp"].index());
-  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds)};
+  ContextSlice slice(kAttendedBounds, cp, mesh["cp"].index());
+  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kAttendedBounds)};
   if (cp > 1) input.cp_slice = std::make_shared<const ContextSlice>(slice);
   auto rows_of = [&](std::string_view key) {
-    Values whole = random_values(kTokens * kWidth, key), mine;
+    Values whole = random_values(kAttendedTokens * kAttendedWidth, key), mine;
     for (const RowRange& r : slice.tokens())
-      mine.insert(mine.end(), whole.begin() + r.first * kWidth,
-                  whole.begin() + (r.first + r.rows) * kWidth);
-    return make(ctx, mine, {slice.rows(), kWidth}, DType::f32);
+      mine.insert(mine.end(), whole.begin() + r.first * kAttendedWidth,
+                  whole.begin() + (r.first + r.rows) * kAttendedWidth);
+    return make(ctx, mine, {slice.rows(), kAttendedWidth}, DType::f32);
   };
   auto caught = std::make_shared<Catcher>();
   Tensor x = rows_of("x");
@@ -67,8 +67,8 @@ void run_rank(Communicator& world, int tp, int cp, Result& all, std::mutex& writ
   std::lock_guard lock(writing);
   int64_t row = 0;
   for (const RowRange& r : slice.tokens())
-    for (int64_t i = 0; i < r.rows * kWidth; ++i, ++row) {
-      auto to = static_cast<size_t>(r.first * kWidth + i), from = static_cast<size_t>(row);
+    for (int64_t i = 0; i < r.rows * kAttendedWidth; ++i, ++row) {
+      auto to = static_cast<size_t>(r.first * kAttendedWidth + i), from = static_cast<size_t>(row);
       all.y[to] = out[from], all.d_x[to] = d_x[from];
     }
   for (size_t h = 0; h < d_sinks.size(); ++h)  // ranks of cp have partial sums
@@ -76,7 +76,8 @@ void run_rank(Communicator& world, int tp, int cp, Result& all, std::mutex& writ
 }
 
 Result run(int tp, int cp) {
-  Result all{Values(kTokens * kWidth), Values(kTokens * kWidth), Values(kHeads)};
+  Result all{Values(kAttendedTokens * kAttendedWidth), Values(kAttendedTokens * kAttendedWidth),
+             Values(kAttendedHeads)};
   std::mutex writing;
   run_ranks(tp * cp, [&](Communicator& world) { run_rank(world, tp, cp, all, writing); });
   return all;

@@ -20,7 +20,7 @@ namespace {
 using namespace contract;
 using Rows = HeadNormForm::Rows;
 
-constexpr int64_t kTokens = 8, kWidth = 12;
+constexpr int64_t kAttentionTokens = 8, kAttentionWidth = 12;
 const HeadLayout kLayout{8, 2, 4};
 
 AttentionOptions with_norm(Rows rows, bool layer = false, bool bias = false) {
@@ -30,7 +30,7 @@ AttentionOptions with_norm(Rows rows, bool layer = false, bool bias = false) {
           .out_init_std = 0.4f};
 }
 
-std::vector<std::pair<const char*, AttentionOptions>> variants() {
+std::vector<std::pair<const char*, AttentionOptions>> attention_variants() {
   AttentionOptions biased{.layout = kLayout, .bias = true, .init_std = 0.4f, .out_init_std = 0.4f};
   AttentionOptions queries = biased;
   queries.out_bias = false;
@@ -45,8 +45,9 @@ std::vector<std::pair<const char*, AttentionOptions>> variants() {
           {"gate and limit", gated}};
 }
 
-struct Outcome {
-  Values y = Values(kTokens * kWidth), dx = Values(kTokens * kWidth);
+struct AttentionOutcome {
+  Values y = Values(kAttentionTokens * kAttentionWidth),
+         dx = Values(kAttentionTokens * kAttentionWidth);
   std::map<std::string, Values> gradients;
 };
 
@@ -68,14 +69,16 @@ void change_values(const ParamList& list, ExecutionContext& ctx) {
   }
 }
 
-Values some_rows(const Values& all, int64_t first, int64_t count) {
-  return Values(all.begin() + first * kWidth, all.begin() + (first + count) * kWidth);
+Values attention_rows(const Values& all, int64_t first, int64_t count) {
+  return Values(all.begin() + first * kAttentionWidth,
+                all.begin() + (first + count) * kAttentionWidth);
 }
 
-Outcome play(AttentionOptions options, int ranks, bool sequence) {
-  Outcome out;
+AttentionOutcome play_attention(AttentionOptions options, int ranks, bool sequence) {
+  AttentionOutcome out;
   std::mutex mutex;
-  const Values x = random_values(kTokens * kWidth, "x"), dy = random_values(kTokens * kWidth, "dy");
+  const Values x = random_values(kAttentionTokens * kAttentionWidth, "x"),
+               dy = random_values(kAttentionTokens * kAttentionWidth, "dy");
   run_ranks(ranks, [&](Communicator& world) {
     const int64_t copies = std::max<int64_t>(1, ranks / kLayout.groups);
     Mesh mesh(world, MeshLayout({{"group", ranks / copies}, {"kv_copy", copies}}));
@@ -90,39 +93,39 @@ Outcome play(AttentionOptions options, int ranks, bool sequence) {
     ParamList list;
     BuildSettings settings{.ctx = ctx, .parameters = list};
     settings.parallel = &parallel;
-    RopeTable table = make_rope_table(ctx, {}, kTokens, kLayout.head_dim);
+    RopeTable table = make_rope_table(ctx, {}, kAttentionTokens, kLayout.head_dim);
     options.rope = &table;
-    Attention attention(Scope(settings) / "attn", {"embed", kWidth}, options);
+    Attention attention(Scope(settings) / "attn", {"embed", kAttentionWidth}, options);
     change_values(list, ctx);
     list.allocate_gradients(ctx);
     list.clear_gradients();
     ModelInput input{
         .positions_T = make_ids(ctx, {0, 1, 2, 0, 1, 2, 3, 4}),
         .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 8})};
-    const int64_t count = sequence ? kTokens / ranks : kTokens,
+    const int64_t count = sequence ? kAttentionTokens / ranks : kAttentionTokens,
                   first = sequence ? count * world.rank() : 0;
-    Tensor own = make(ctx, some_rows(x, first, count), {count, kWidth}, DType::f32);
+    Tensor own = make(ctx, attention_rows(x, first, count), {count, kAttentionWidth}, DType::f32);
     if (ranks > 1) own.set_placement(parallel.residual_placement());
     auto target = std::make_shared<Catcher>();
     own.set_node(target);
     Tensor y = attention(own, input, own);
-    backward(y, make(ctx, some_rows(dy, first, count), y.shape(), DType::f32));
+    backward(y, make(ctx, attention_rows(dy, first, count), y.shape(), DType::f32));
     Values got = values_of(y), grad = values_of(target->grad);
     std::lock_guard lock(mutex);
-    std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
-    std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
+    std::copy(got.begin(), got.end(), out.y.begin() + first * kAttentionWidth);
+    std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kAttentionWidth);
     add_gradients(list, out.gradients);
   });
   return out;
 }
 
 TEST_CASE("attention: tensor-parallel ranks compute what one rank computes") {
-  for (const auto& [name, options] : variants()) {
-    const Outcome want = play(options, 1, false);
+  for (const auto& [name, options] : attention_variants()) {
+    const AttentionOutcome want = play_attention(options, 1, false);
     for (int ranks : {2, 4, 8})
       for (bool sequence : {false, true}) {
         const std::string what = cat(name, ", ", ranks, " ranks", sequence ? ", sequence" : "");
-        const Outcome got = play(options, ranks, sequence);
+        const AttentionOutcome got = play_attention(options, ranks, sequence);
         check_close(got.y, want.y, DType::f32, {.sums = 64}, what);
         check_close(got.dx, want.dx, DType::f32, {.sums = 128}, what + ": dx");
         REQUIRE(got.gradients.size() == want.gradients.size());
@@ -138,7 +141,7 @@ TEST_CASE("attention: names and shapes of the parameters of each variant") {
     Fixture lab{1};
     ParamList list;
     BuildSettings settings{.ctx = lab.context(), .parameters = list};
-    Attention attention(Scope(settings) / "attn", {"embed", kWidth}, options);
+    Attention attention(Scope(settings) / "attn", {"embed", kAttentionWidth}, options);
     std::map<std::string, Shape> out;
     for (const Parameter& p : list.all()) {
       if (p.name != "attn.qkv.weight" && p.name != "attn.out.weight") out[p.name] = p.global;

@@ -19,14 +19,14 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kTokens = 8, kWidth = 12;
-const LatentHeads kHeads{.heads = 4, .plain = 5, .rotary = 2, .value = 4};
+constexpr int64_t kLatentTokens = 8, kLatentWidth = 12;
+const LatentHeads kLatentHeads{.heads = 4, .plain = 5, .rotary = 2, .value = 4};
 
-LatentSizes sizes_of(int64_t q_rank, LatentHeads heads = kHeads) {
+LatentSizes sizes_of(int64_t q_rank, LatentHeads heads = kLatentHeads) {
   return {.q_rank = q_rank, .kv_rank = 6, .heads = heads, .norm_eps = 1e-5f};
 }
 
-AttentionOptions options_of(const LatentSizes& sizes, bool bias = false) {
+AttentionOptions latent_options(const LatentSizes& sizes, bool bias = false) {
   return {.layout = sizes.heads.layout(),
           .bias = bias,
           .init_std = 0.4f,
@@ -34,14 +34,14 @@ AttentionOptions options_of(const LatentSizes& sizes, bool bias = false) {
           .scale = 0.3f};
 }
 
-struct Outcome {
-  Values y = Values(kTokens * kWidth), dx = Values(kTokens * kWidth);
+struct LatentOutcome {
+  Values y = Values(kLatentTokens * kLatentWidth), dx = Values(kLatentTokens * kLatentWidth);
   std::map<std::string, Values> gradients;
   int64_t kept = 0;  // bytes of activations between forward and backward
 };
 
-Values some_rows(const Values& all, int64_t first, int64_t count) {
-  return Values(all.begin() + first * kWidth, all.begin() + (first + count) * kWidth);
+Values latent_rows(const Values& all, int64_t first, int64_t count) {
+  return Values(all.begin() + first * kLatentWidth, all.begin() + (first + count) * kLatentWidth);
 }
 
 ModelInput some_input(ExecutionContext& ctx) {
@@ -55,10 +55,11 @@ struct Layout {
   std::vector<RecomputePart> again = {};
 };
 
-Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
-  Outcome out;
+LatentOutcome play_latent(const LatentSizes& sizes, bool bias, const Layout& layout) {
+  LatentOutcome out;
   std::mutex mutex;
-  const Values x = random_values(kTokens * kWidth, "x"), dy = random_values(kTokens * kWidth, "dy");
+  const Values x = random_values(kLatentTokens * kLatentWidth, "x"),
+               dy = random_values(kLatentTokens * kLatentWidth, "dy");
   run_ranks(layout.ranks, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", layout.ranks}}));
     ParallelContext parallel{
@@ -72,34 +73,35 @@ Outcome play(const LatentSizes& sizes, bool bias, const Layout& layout) {
     BuildSettings settings{.ctx = ctx, .parameters = list};
     settings.parallel = &parallel;
     settings.blocks = &blocks;
-    RopeTable table = make_rope_table(ctx, {.interleaved = true}, kTokens, sizes.heads.rotary);
-    AttentionOptions options = options_of(sizes, bias);
+    RopeTable table =
+        make_rope_table(ctx, {.interleaved = true}, kLatentTokens, sizes.heads.rotary);
+    AttentionOptions options = latent_options(sizes, bias);
     options.rope = &table;
-    const Dim embed{"embed", kWidth};
+    const Dim embed{"embed", kLatentWidth};
     Norm norm(Scope(settings) / "norm", Norm::Kind::rms, embed, 1e-5f);
     LatentAttention attention(Scope(settings) / "attn", embed, options, sizes);
     list.allocate_gradients(ctx);
     list.clear_gradients();
-    const int64_t count = layout.sequence ? kTokens / layout.ranks : kTokens,
+    const int64_t count = layout.sequence ? kLatentTokens / layout.ranks : kLatentTokens,
                   first = layout.sequence ? count * world.rank() : 0;
-    Tensor own = make(ctx, some_rows(x, first, count), {count, kWidth}, DType::f32);
+    Tensor own = make(ctx, latent_rows(x, first, count), {count, kLatentWidth}, DType::f32);
     if (layout.ranks > 1) own.set_placement(parallel.residual_placement());
     auto target = std::make_shared<Catcher>();
     own.set_node(target);
     Tensor y = attention(norm(own), some_input(ctx), own);
     const auto kept = static_cast<int64_t>(ctx.memory().in_use());
-    backward(y, make(ctx, some_rows(dy, first, count), y.shape(), DType::f32));
+    backward(y, make(ctx, latent_rows(dy, first, count), y.shape(), DType::f32));
     Values got = values_of(y), grad = values_of(target->grad);
     std::lock_guard lock(mutex);
     out.kept = kept;
-    std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
-    std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
+    std::copy(got.begin(), got.end(), out.y.begin() + first * kLatentWidth);
+    std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kLatentWidth);
     add_gradients(list, out.gradients);
   });
   return out;
 }
 
-const std::vector<std::pair<const char*, std::pair<LatentSizes, bool>>>& variants() {
+const std::vector<std::pair<const char*, std::pair<LatentSizes, bool>>>& latent_variants() {
   static const std::vector<std::pair<const char*, std::pair<LatentSizes, bool>>> all = {
       {"latents of both", {sizes_of(7), false}},
       {"queries without a latent", {sizes_of(0), false}},
@@ -110,13 +112,13 @@ const std::vector<std::pair<const char*, std::pair<LatentSizes, bool>>>& variant
 }
 
 TEST_CASE("latent attention: tensor-parallel ranks compute what one rank computes") {
-  for (const auto& [name, variant] : variants()) {
+  for (const auto& [name, variant] : latent_variants()) {
     const auto& [sizes, bias] = variant;
-    const Outcome want = play(sizes, bias, {});
+    const LatentOutcome want = play_latent(sizes, bias, {});
     for (int ranks : {2, 4})
       for (bool sequence : {false, true}) {
         const std::string what = cat(name, ", ", ranks, " ranks", sequence ? ", sequence" : "");
-        const Outcome got = play(sizes, bias, {ranks, sequence});
+        const LatentOutcome got = play_latent(sizes, bias, {ranks, sequence});
         check_close(got.y, want.y, DType::f32, {.sums = 64}, what);
         check_close(got.dx, want.dx, DType::f32, {.sums = 256}, what + ": dx");
         REQUIRE(got.gradients.size() == want.gradients.size());
@@ -129,15 +131,15 @@ TEST_CASE("latent attention: tensor-parallel ranks compute what one rank compute
 
 TEST_CASE("latent attention: what is computed again in backward has the same bits") {
   using enum RecomputePart;
-  for (const auto& [name, variant] : variants())
+  for (const auto& [name, variant] : latent_variants())
     for (const Layout& layout : {Layout{1}, Layout{2}, Layout{2, true}}) {
-      const Outcome want = play(variant.first, variant.second, layout);
+      const LatentOutcome want = play_latent(variant.first, variant.second, layout);
       for (const auto& parts : std::vector<std::vector<RecomputePart>>{
                {mla_up_proj}, {layernorm}, {core_attn, mla_up_proj}, {mla_up_proj, layernorm}}) {
         INFO(std::string(name), ", ", layout.ranks, " ranks, ", parts.size(), " parts");
         Layout other = layout;
         other.again = parts;
-        const Outcome got = play(variant.first, variant.second, other);
+        const LatentOutcome got = play_latent(variant.first, variant.second, other);
         CHECK(got.y == want.y);
         CHECK(got.dx == want.dx);
         CHECK(got.gradients == want.gradients);
@@ -157,21 +159,21 @@ TEST_CASE("latent attention: the composition that its settings say") {
   BuildSettings settings{.ctx = ctx, .parameters = list};
   const LatentSizes sizes = sizes_of(0, {.heads = 3, .plain = 3, .rotary = 2, .value = 4});
   const LatentHeads& h = sizes.heads;
-  RopeTable table = make_rope_table(ctx, {}, kTokens, h.rotary);
-  AttentionOptions options = options_of(sizes);
+  RopeTable table = make_rope_table(ctx, {}, kLatentTokens, h.rotary);
+  AttentionOptions options = latent_options(sizes);
   options.rope = &table;
-  LatentAttention layer(Scope(settings) / "attn", {"embed", kWidth}, options, sizes);
+  LatentAttention layer(Scope(settings) / "attn", {"embed", kLatentWidth}, options, sizes);
   auto matrix = [&](const char* name) { return values_of(list.find(cat("attn.", name))->master); };
-  const Values x = random_values(kTokens * kWidth, "x");
+  const Values x = random_values(kLatentTokens * kLatentWidth, "x");
   auto product = [&](const Values& in, const char* name, int64_t width, int64_t out) {
-    return reference::linear(in, matrix(name), {}, kTokens, width, out);
+    return reference::linear(in, matrix(name), {}, kLatentTokens, width, out);
   };
-  const Values q = product(x, "q.weight", kWidth, h.heads * h.query()),
-               latent = reference::rms_norm(product(x, "kv_down.weight", kWidth, sizes.kv_rank),
-                                            matrix("kv_norm.weight"), kTokens, sizes.kv_rank,
-                                            sizes.norm_eps),
+  const Values q = product(x, "q.weight", kLatentWidth, h.heads * h.query()),
+               latent = reference::rms_norm(
+                   product(x, "kv_down.weight", kLatentWidth, sizes.kv_rank),
+                   matrix("kv_norm.weight"), kLatentTokens, sizes.kv_rank, sizes.norm_eps),
                kv = product(latent, "kv_up.weight", sizes.kv_rank, h.heads * (h.plain + h.value)),
-               k_rope = product(x, "k_rope.weight", kWidth, h.rotary);
+               k_rope = product(x, "k_rope.weight", kLatentWidth, h.rotary);
   const std::vector<int> position = {0, 1, 2, 0, 1, 2, 3, 4}, begin = {0, 0, 0, 3, 3, 3, 3, 3};
   auto turned = [&](Values part, int64_t t) {  // by theta^0 = 1 per position
     const double c = std::cos(position[static_cast<size_t>(t)]),
@@ -182,7 +184,7 @@ TEST_CASE("latent attention: the composition that its settings say") {
     return Values(v.begin() + at, v.begin() + at + count);
   };
   Values heads;
-  for (int64_t t = 0; t < kTokens; ++t)
+  for (int64_t t = 0; t < kLatentTokens; ++t)
     for (int64_t head = 0; head < h.heads; ++head) {
       const int64_t of_q = (t * h.heads + head) * h.query();
       const Values q_rope = turned(slice(q, of_q + h.plain, h.rotary), t);
@@ -201,8 +203,8 @@ TEST_CASE("latent attention: the composition that its settings say") {
       }
       for (double v : out) heads.push_back(v / sum);
     }
-  const Values want = product(heads, "out.weight", h.heads * h.value, kWidth);
-  Tensor y = layer(make(ctx, x, {kTokens, kWidth}, DType::f32), some_input(ctx));
+  const Values want = product(heads, "out.weight", h.heads * h.value, kLatentWidth);
+  Tensor y = layer(make(ctx, x, {kLatentTokens, kLatentWidth}, DType::f32), some_input(ctx));
   check_close(values_of(y), want, DType::f32, {.sums = 256}, "latent attention");
 }
 
@@ -211,7 +213,7 @@ TEST_CASE("latent attention: parameters, and what is refused") {
   auto shapes = [&](const LatentSizes& sizes, const AttentionOptions& options) {
     ParamList list;
     BuildSettings settings{.ctx = lab.context(), .parameters = list};
-    LatentAttention layer(Scope(settings) / "a", {"embed", kWidth}, options, sizes);
+    LatentAttention layer(Scope(settings) / "a", {"embed", kLatentWidth}, options, sizes);
     std::map<std::string, Shape> out;
     for (const Parameter& p : list.all()) {
       out[p.name] = p.global;
@@ -220,24 +222,25 @@ TEST_CASE("latent attention: parameters, and what is refused") {
     return out;
   };
   using Shapes = std::map<std::string, Shape>;
-  CHECK(shapes(sizes_of(7), options_of(sizes_of(7))) == Shapes{{"a.q_down.weight", {7, 12}},
-                                                               {"a.q_norm.weight", {7}},
-                                                               {"a.q_up.weight", {28, 7}},
-                                                               {"a.kv_down.weight", {6, 12}},
-                                                               {"a.kv_norm.weight", {6}},
-                                                               {"a.kv_up.weight", {36, 6}},
-                                                               {"a.k_rope.weight", {2, 12}},
-                                                               {"a.out.weight", {12, 16}}});
-  CHECK(shapes(sizes_of(0), options_of(sizes_of(0), true)) == Shapes{{"a.q.weight", {28, 12}},
-                                                                     {"a.kv_down.weight", {6, 12}},
-                                                                     {"a.kv_down.bias", {6}},
-                                                                     {"a.kv_norm.weight", {6}},
-                                                                     {"a.kv_up.weight", {36, 6}},
-                                                                     {"a.k_rope.weight", {2, 12}},
-                                                                     {"a.k_rope.bias", {2}},
-                                                                     {"a.out.weight", {12, 16}},
-                                                                     {"a.out.bias", {12}}});
-  AttentionOptions gated = options_of(sizes_of(0)), limited = gated, normed = gated;
+  CHECK(shapes(sizes_of(7), latent_options(sizes_of(7))) == Shapes{{"a.q_down.weight", {7, 12}},
+                                                                   {"a.q_norm.weight", {7}},
+                                                                   {"a.q_up.weight", {28, 7}},
+                                                                   {"a.kv_down.weight", {6, 12}},
+                                                                   {"a.kv_norm.weight", {6}},
+                                                                   {"a.kv_up.weight", {36, 6}},
+                                                                   {"a.k_rope.weight", {2, 12}},
+                                                                   {"a.out.weight", {12, 16}}});
+  CHECK(shapes(sizes_of(0), latent_options(sizes_of(0), true)) ==
+        Shapes{{"a.q.weight", {28, 12}},
+               {"a.kv_down.weight", {6, 12}},
+               {"a.kv_down.bias", {6}},
+               {"a.kv_norm.weight", {6}},
+               {"a.kv_up.weight", {36, 6}},
+               {"a.k_rope.weight", {2, 12}},
+               {"a.k_rope.bias", {2}},
+               {"a.out.weight", {12, 16}},
+               {"a.out.bias", {12}}});
+  AttentionOptions gated = latent_options(sizes_of(0)), limited = gated, normed = gated;
   gated.gate = true, limited.clip = 1, normed.qk_norm = QkNormOptions{};
   for (const AttentionOptions& options : {gated, limited, normed})
     CHECK_THROWS_AS(shapes(sizes_of(0), options), Error);

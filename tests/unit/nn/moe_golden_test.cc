@@ -13,7 +13,7 @@ namespace {
 
 using namespace contract;
 
-MoeOptions options_of(const nlohmann::json& sizes, const nlohmann::json& row) {
+MoeOptions golden_options(const nlohmann::json& sizes, const nlohmann::json& row) {
   MoeOptions out;
   out.experts = sizes.at("experts");
   out.ffn = sizes.at("ffn");
@@ -41,7 +41,7 @@ TEST_CASE("moe golden: value, gradients and choices are those of the published r
     BuildSettings settings{.ctx = ctx, .parameters = list};
     ParallelContext alone;
     settings.parallel = &alone;
-    Moe moe(Scope(settings), {"embed", width}, options_of(sizes, row));
+    Moe moe(Scope(settings), {"embed", width}, golden_options(sizes, row));
     list.allocate_gradients(ctx);
     list.clear_gradients();
     auto values = [&](const nlohmann::json& from) { return from.get<Values>(); };

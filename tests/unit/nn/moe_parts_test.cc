@@ -11,23 +11,23 @@ namespace {
 using namespace moe_lab;
 using Score = RouterRule::Score;
 
-struct Variant {
+struct MoeVariant {
   const char* name;
   MoeOptions options;
 };
 
-std::vector<Variant> variants() {
+std::vector<MoeVariant> moe_variants() {
   const RouterRule two{.top_k = 2}, all{.top_k = 2, .pre_softmax = true},
       one{.score = Score::sigmoid, .top_k = 1};
-  std::vector<Variant> out = {{"latent", options_of(two)},
-                              {"latent, alone", options_of(one, 0)},
-                              {"latent, with biases", biased(two)},
-                              {"sinkhorn", options_of(all)},
-                              {"sinkhorn, one expert", options_of(one, 0)},
-                              {"jitter", options_of(two)},
-                              {"router in fp64", biased(two)},
-                              {"all of them", options_of(all)}};
-  for (Variant& v : out) {
+  std::vector<MoeVariant> out = {{"latent", options_of(two)},
+                                 {"latent, alone", options_of(one, 0)},
+                                 {"latent, with biases", biased(two)},
+                                 {"sinkhorn", options_of(all)},
+                                 {"sinkhorn, one expert", options_of(one, 0)},
+                                 {"jitter", options_of(two)},
+                                 {"router in fp64", biased(two)},
+                                 {"all of them", options_of(all)}};
+  for (MoeVariant& v : out) {
     const std::string name = v.name;
     const bool whole = name == "all of them";
     if (name.starts_with("latent") || whole) v.options.latent = 6;
@@ -41,7 +41,7 @@ std::vector<Variant> variants() {
 }
 
 TEST_CASE("moe parts: value and every gradient are those of a plain loop over experts") {
-  for (const Variant& v : variants()) {
+  for (const MoeVariant& v : moe_variants()) {
     INFO(v.name);
     check_against_plain(v.options);
   }
@@ -61,7 +61,7 @@ TEST_CASE("moe parts: each of them changes the result") {
 }
 
 TEST_CASE("moe parts: over ranks, they are those of one rank, by all-to-all and by all-gather") {
-  std::vector<Variant> all = variants();
+  std::vector<MoeVariant> all = moe_variants();
   all.push_back({"plain", options_of({.top_k = 2})});
   all.push_back({"router in bf16", options_of({.top_k = 2})});
   all.back().options.router_dtype = DType::bf16;
@@ -69,7 +69,7 @@ TEST_CASE("moe parts: over ranks, they are those of one rank, by all-to-all and 
   all.back().options.terms = {{BalanceTerm::Over::micro_batch, 0.3, {}},
                               {BalanceTerm::Over::sequence, 0.2, {}}};
   all.back().options.z_coefficient = 0.05;
-  for (Variant& v : all) {
+  for (MoeVariant& v : all) {
     const Outcome one = play(v.options, {}, kX, kDy);
     for (bool gather : {false, true}) {
       v.options.gather_tokens = gather;
@@ -134,7 +134,7 @@ TEST_CASE("moe parts: padded to their capacity, experts give the same result in 
 }
 
 TEST_CASE("moe parts: recomputed, they give the same bits") {
-  for (const Variant& v : variants()) {
+  for (const MoeVariant& v : moe_variants()) {
     INFO(v.name);
     const Outcome want = play(v.options, {}, kX, kDy);
     ParallelContext alone;

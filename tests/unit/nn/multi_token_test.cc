@@ -18,13 +18,14 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kVocab = 12, kWidth = 12;
+constexpr int64_t kPredictedVocab = 12, kPredictedWidth = 12;
 const std::vector<int32_t> kIds = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3},
                            kTargets = {1, 4, -1, 5, 9, 2, 6, 5, 3, 7}, kBounds = {0, 6, 7, 10};
 
 DecoderSettings settings(int64_t depths, bool tied = false) {
   DecoderSettings c;
-  c.layers = 2, c.hidden_size = kWidth, c.heads = 4, c.kv_heads = 2, c.ffn_hidden_size = 10;
+  c.layers = 2, c.hidden_size = kPredictedWidth, c.heads = 4, c.kv_heads = 2,
+  c.ffn_hidden_size = 10;
   c.head_dim = 6, c.init_std = 0.4, c.tie_embeddings = tied;
   c.block.embedding_multiplier = 1.5;
   c.mtp.layers = depths, c.mtp.loss_coeff = 0.6;
@@ -58,8 +59,8 @@ struct Rank {
   void build() {
     model.emplace(config, ModelContext{.scope = Scope(build_settings),
                                        .stage = {},
-                                       .vocab_size = kVocab,
-                                       .valid_vocab = kVocab,
+                                       .vocab_size = kPredictedVocab,
+                                       .valid_vocab = kPredictedVocab,
                                        .max_positions = 16});
     start();
   }
@@ -117,10 +118,10 @@ double sum(const Values& values) {
 }
 
 /// The losses by the paper's equations, layer by layer, with parameters of the same names.
-std::vector<Values> by_definition(Rank& rank, int32_t depths) {
+std::vector<Values> predictions_by_definition(Rank& rank, int32_t depths) {
   const DecoderSettings& c = rank.config;
   const Scope s(rank.build_settings);
-  const Dim vocab{"vocab", kVocab};
+  const Dim vocab{"vocab", kPredictedVocab};
   const NormOptions norm = c.block.norm_options(c.eps());
   ExecutionContext& ctx = rank.lab.context();
   const RopeTable rope = make_rope_table(ctx, c.rope, 16, 6);
@@ -131,14 +132,14 @@ std::vector<Values> by_definition(Rank& rank, int32_t depths) {
   for (int64_t i = 0; i < c.layers; ++i)
     x = TransformerBlock(c, s / "layers" / i, i, rope)(x, input);
   x = Norm(s / "norm", norm, c.embed())(x);
-  const LmHead head(s / "head", vocab, c.embed(), kVocab, nullptr, c.std());
+  const LmHead head(s / "head", vocab, c.embed(), kPredictedVocab, nullptr, c.std());
   std::vector<Values> out = {values_of(head(x, input))};
   for (int32_t k = 0; k < depths; ++k) {
     const TokensAhead& ahead = input.ahead[static_cast<size_t>(k)];
     const Scope d = s / "mtp" / k;
     Tensor e = Norm(d / "enorm", norm, c.embed())(embedded(ahead.tokens_T)),
            h = Norm(d / "hnorm", norm, c.embed())(x);
-    const Linear project(d / "eh_proj", c.embed(), {"pair", 2 * kWidth}, {c.std()});
+    const Linear project(d / "eh_proj", c.embed(), {"pair", 2 * kPredictedWidth}, {c.std()});
     x = TransformerBlock(c, d / "block", 1, rope)(project(join_columns(e, h)), input);
     x = Norm(d / "norm", norm, c.embed())(x);
     ModelInput own = input;
@@ -153,7 +154,7 @@ TEST_CASE("multi-token prediction: the losses are those of the composition") {
   rank.build();
   const Values losses = rank.step(0.1f), figures = rank.figures();
   GradMode off(plain.lab.context(), false);
-  const std::vector<Values> want = by_definition(plain, 2);
+  const std::vector<Values> want = predictions_by_definition(plain, 2);
   check_close(losses, want[0], DType::f32, {.sums = 64}, "the next token");
   REQUIRE(figures.size() == 2);
   const double targets[] = {6, 4};  // of two sequences; the one of a single token has none
@@ -260,8 +261,8 @@ struct Stages {
                                                                         .first_layer = first_layer,
                                                                         .num_layers = num_layers,
                                                                         .mtp_stage = mtp_stage},
-                                                              .vocab_size = kVocab,
-                                                              .valid_vocab = kVocab,
+                                                              .vocab_size = kPredictedVocab,
+                                                              .valid_vocab = kPredictedVocab,
                                                               .max_positions = 16}));
     }
     rank.start();

@@ -14,14 +14,14 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kTokens = 8, kWidth = 12, kHeads = 4, kFfn = 10;
+constexpr int64_t kBlockTokens = 8, kBlockWidth = 12, kBlockHeads = 4, kBlockFfn = 10;
 
-struct Variant {
+struct BlockVariant {
   const char* name;
   void (*change)(DecoderSettings&);
 };
 
-const Variant kVariants[] = {
+const BlockVariant kVariants[] = {
     {"llama", [](DecoderSettings&) {}},
     {"gemma 2",
      [](DecoderSettings& c) {
@@ -53,9 +53,10 @@ const Variant kVariants[] = {
      }},
 };
 
-DecoderSettings settings_of(const Variant& variant) {
+DecoderSettings settings_of(const BlockVariant& variant) {
   DecoderSettings c;
-  c.layers = 2, c.hidden_size = kWidth, c.heads = kHeads, c.kv_heads = 2, c.ffn_hidden_size = kFfn;
+  c.layers = 2, c.hidden_size = kBlockWidth, c.heads = kBlockHeads, c.kv_heads = 2,
+  c.ffn_hidden_size = kBlockFfn;
   c.head_dim = 6, c.init_std = 0.4;
   variant.change(c);
   c.check();
@@ -63,13 +64,13 @@ DecoderSettings settings_of(const Variant& variant) {
 }
 
 /// A rank with one block. `tensor`: the axis of its tensor-parallel group, or null.
-struct Place {
-  explicit Place(const DecoderSettings& c, const Axis* tensor = nullptr, bool sequence = false,
-                 bool drop_norms = false)
+struct BlockPlace {
+  explicit BlockPlace(const DecoderSettings& c, const Axis* tensor = nullptr, bool sequence = false,
+                      bool drop_norms = false)
       : config(c) {
     if (drop_norms) plan.parts = {RecomputePart::layernorm};
     parallel.tp = tensor, parallel.sequence_parallel = sequence;
-    rope = make_rope_table(lab.context(), c.rope, kTokens, 6);
+    rope = make_rope_table(lab.context(), c.rope, kBlockTokens, 6);
     block.emplace(c, Scope(settings) / "layers" / 1, 1, rope);
     for (const auto& p : list.all())  // no weight is left out unseen
       if (p.master.shape().rank() == 1)
@@ -88,18 +89,18 @@ struct Place {
   }
   ModelInput input() {
     std::vector<int32_t> positions;
-    for (int32_t t = 0; t < kTokens; ++t) positions.push_back(t % 5);
+    for (int32_t t = 0; t < kBlockTokens; ++t) positions.push_back(t % 5);
     return {.positions_T = make_ids(lab.context(), positions),
             .bounds = std::make_shared<const std::vector<int32_t>>(
-                std::vector<int32_t>{0, 5, static_cast<int32_t>(kTokens)})};
+                std::vector<int32_t>{0, 5, static_cast<int32_t>(kBlockTokens)})};
   }
   /// The rows of a whole [kTokens, kWidth] that this rank has of the stream.
   Tensor own(const char* key) {
-    Tensor whole =
-        make(lab.context(), random_values(kTokens * kWidth, key), {kTokens, kWidth}, DType::f32);
+    Tensor whole = make(lab.context(), random_values(kBlockTokens * kBlockWidth, key),
+                        {kBlockTokens, kBlockWidth}, DType::f32);
     if (!active_axis(parallel.tp) || !parallel.sequence_parallel) return whole;
-    const int64_t rows = kTokens / parallel.tp->size(), first = rows * parallel.tp->index();
-    Tensor part = lab.context().empty({rows, kWidth}, DType::f32);
+    const int64_t rows = kBlockTokens / parallel.tp->size(), first = rows * parallel.tp->index();
+    Tensor part = lab.context().empty({rows, kBlockWidth}, DType::f32);
     lab.context().copy(part, whole.slice(0, first, first + rows));
     return part;
   }
@@ -116,7 +117,7 @@ struct Place {
 };
 
 /// The block's result by its definition, in single ops.
-Tensor by_definition(Place& place, const Tensor& x) {
+Tensor block_by_definition(BlockPlace& place, const Tensor& x) {
   const DecoderSettings& c = place.config;
   const BlockSettings& b = c.block;
   const HeadLayout layout = c.head_layout();
@@ -161,18 +162,18 @@ Tensor by_definition(Place& place, const Tensor& x) {
 }
 
 TEST_CASE("transformer block: every variant is the composition that its settings say") {
-  for (const Variant& variant : kVariants) {
+  for (const BlockVariant& variant : kVariants) {
     INFO(std::string(variant.name));
-    Place place(settings_of(variant));
+    BlockPlace place(settings_of(variant));
     Tensor x = place.own("x");
-    check_close(values_of((*place.block)(x, place.input())), values_of(by_definition(place, x)),
-                DType::f32, {.sums = 64}, variant.name);
+    check_close(values_of((*place.block)(x, place.input())),
+                values_of(block_by_definition(place, x)), DType::f32, {.sums = 64}, variant.name);
   }
 }
 
 TEST_CASE("transformer block: parameters of a variant, and no others") {
-  auto names = [](const Variant& variant) {
-    Place place(settings_of(variant));
+  auto names = [](const BlockVariant& variant) {
+    BlockPlace place(settings_of(variant));
     std::string all;
     for (const auto& p : place.list.all())
       if (p.name.find("norm") != std::string::npos || p.name.find("mlp") != std::string::npos)
@@ -194,12 +195,12 @@ TEST_CASE("transformer block: parameters of a variant, and no others") {
 }
 
 /// The result, the gradient of the input and those of the parameters.
-std::vector<Values> step(Place& place) {
+std::vector<Values> step(BlockPlace& place) {
   auto caught = std::make_shared<Catcher>();
   Tensor x = place.own("x");
   x.set_node(caught);
   // A norm ahead, so that the input of the block is one whose op can compute it again.
-  Tensor ones = make(place.lab.context(), Values(kWidth, 1.0), {kWidth}, DType::f32);
+  Tensor ones = make(place.lab.context(), Values(kBlockWidth, 1.0), {kBlockWidth}, DType::f32);
   Tensor y = (*place.block)(rms_norm(x, ones, 1e-5f), place.input());
   std::vector<Values> out = {values_of(y)};
   backward(y, place.own("dy"));
@@ -209,15 +210,15 @@ std::vector<Values> step(Place& place) {
 }
 
 TEST_CASE("transformer block: norms that are computed again in backward change no bit") {
-  for (const Variant& variant : kVariants) {
+  for (const BlockVariant& variant : kVariants) {
     INFO(std::string(variant.name));
     const DecoderSettings c = settings_of(variant);
-    Place kept(c), dropped(c, nullptr, false, true);
+    BlockPlace kept(c), dropped(c, nullptr, false, true);
     CHECK(step(dropped) == step(kept));
     for (bool sequence : {false, true})
       run_ranks(2, [&](Communicator& world) {
         Mesh mesh(world, MeshLayout({{"tp", 2}}));
-        Place whole(c, &mesh["tp"], sequence), part(c, &mesh["tp"], sequence, true);
+        BlockPlace whole(c, &mesh["tp"], sequence), part(c, &mesh["tp"], sequence, true);
         std::vector<Values> want = step(whole);
         MT_CHECK(step(part) == want, variant.name, ", sequence ", sequence);
       });
@@ -225,14 +226,14 @@ TEST_CASE("transformer block: norms that are computed again in backward change n
 }
 
 TEST_CASE("transformer block: two ranks compute what one computes") {
-  for (const Variant& variant : kVariants) {
+  for (const BlockVariant& variant : kVariants) {
     const DecoderSettings c = settings_of(variant);
-    Place one(c);
+    BlockPlace one(c);
     const std::vector<Values> want = step(one);
     for (bool sequence : {false, true})
       run_ranks(2, [&](Communicator& world) {
         Mesh mesh(world, MeshLayout({{"tp", 2}}));
-        Place place(c, &mesh["tp"], sequence);
+        BlockPlace place(c, &mesh["tp"], sequence);
         std::vector<Values> got = step(place);
         for (size_t k : {0, 1}) {  // the result and the gradient of the input
           const size_t first = sequence ? got[k].size() * static_cast<size_t>(world.rank()) : 0;

@@ -17,13 +17,13 @@ namespace {
 using namespace contract;
 
 constexpr int kRanks = 2;
-constexpr int64_t kTokens = 8, kWidth = 12, kVocab = 10;
+constexpr int64_t kTypedTokens = 8, kTypedWidth = 12, kTypedVocab = 10;
 const Placement kR = Placement::R(), kI = Placement::I(), kP = Placement::P();
 const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 
 /// A rank with parameters, and tensors of any shape and placement.
-struct Place {
-  Place(Communicator& world, bool sequence, bool typed)
+struct TypedPlace {
+  TypedPlace(Communicator& world, bool sequence, bool typed)
       : mesh(world, MeshLayout({{"tp", kRanks}})) {
     parallel = {.tp = &mesh["tp"], .sequence_parallel = sequence, .tracks_placements = typed};
     if (typed)
@@ -49,9 +49,9 @@ struct Place {
   BuildSettings settings{.ctx = lab.context(), .parameters = list};
 };
 
-void on_ranks(bool sequence, const std::function<void(Place&)>& body, bool typed = true) {
+void on_ranks(bool sequence, const std::function<void(TypedPlace&)>& body, bool typed = true) {
   run_ranks(kRanks, [&](Communicator& world) {
-    Place place(world, sequence, typed);
+    TypedPlace place(world, sequence, typed);
     body(place);
   });
 }
@@ -74,7 +74,7 @@ bool says(const std::string& text, std::initializer_list<const char*> parts) {
 
 /// Every kind of layer once.
 struct Whole {
-  explicit Whole(Place& p, AttentionSinks sinks = AttentionSinks::none)
+  explicit Whole(TypedPlace& p, AttentionSinks sinks = AttentionSinks::none)
       : place(p),
         table(p.scope() / "embed", vocab, embed),
         norm(p.scope() / "norm", Norm::Kind::layer, embed, 1e-5f),
@@ -83,16 +83,16 @@ struct Whole {
         gated(p.scope() / "gated", embed, {"mlp", 16}, 0.1f, 0.1f),
         mlp(p.scope() / "mlp", embed, {"mlp", 16}, GeluKind::erf, {.bias = true}, 0.1f),
         dense(p.scope() / "dense", embed, embed, {.bias = true}),
-        head(p.scope() / "head", vocab, embed, kVocab, nullptr, 0.1f, true) {
+        head(p.scope() / "head", vocab, embed, kTypedVocab, nullptr, 0.1f, true) {
     p.list.allocate_gradients(p.lab.context());
     p.list.clear_gradients();
   }
   Tensor operator()() {
-    ModelInput input{.tokens_T = place.ids(kTokens),
-                     .positions_T = place.ids(kTokens),
-                     .targets_T = place.ids(kTokens)};
+    ModelInput input{.tokens_T = place.ids(kTypedTokens),
+                     .positions_T = place.ids(kTypedTokens),
+                     .targets_T = place.ids(kTypedTokens)};
     input.bounds = std::make_shared<const std::vector<int32_t>>(
-        std::vector<int32_t>{0, static_cast<int32_t>(kTokens)});
+        std::vector<int32_t>{0, static_cast<int32_t>(kTypedTokens)});
     input.loss_weight = 0.5f;
     Tensor x = dropout(table(input.tokens_T), 0.1f, 7);
     x = attention(norm(x), input, x);
@@ -103,8 +103,8 @@ struct Whole {
     return head(last(gelu(dense(x), GeluKind::erf)), input);
   }
 
-  Place& place;
-  Dim embed{"embed", kWidth}, vocab{"vocab", kVocab};
+  TypedPlace& place;
+  Dim embed{"embed", kTypedWidth}, vocab{"vocab", kTypedVocab};
   Embedding table;
   Norm norm, last;
   Attention attention;
@@ -120,9 +120,9 @@ TEST_CASE(
     "typed tensors: a model keeps its letters from the embedding to the loss, forward and "
     "backward") {
   for (bool sequence : {false, true})
-    on_ranks(sequence, [&](Place& p) {
+    on_ranks(sequence, [&](TypedPlace& p) {
       if (sequence) {  // dropout asks which tokens are here
-        int64_t own = kTokens / kRanks;
+        int64_t own = kTypedTokens / kRanks;
         p.lab.context().own_tokens =
             std::make_shared<const std::vector<RowRange>>(1, RowRange{own * p.axis().index(), own});
       }
@@ -132,7 +132,8 @@ TEST_CASE(
         Whole model(p, sinks);
         Tensor loss = model();
         MT_CHECK(loss.placement() == kI, "the loss has no letter, or another");
-        backward(loss, make(p.lab.context(), Values(kTokens, 0.5), {kTokens}, DType::f32));
+        backward(loss,
+                 make(p.lab.context(), Values(kTypedTokens, 0.5), {kTypedTokens}, DType::f32));
       }
     });
 }
@@ -140,11 +141,12 @@ TEST_CASE(
 TEST_CASE(
     "typed tensors: a forgotten reduction or gathering is refused at its op, with the letters") {
   std::vector<std::string> said(12);
-  on_ranks(false, [&](Place& p) {
-    Tensor stream = p.tensor({kTokens, kWidth}, kI), shard = p.tensor({kTokens, kWidth}, kS1),
-           part = p.tensor({kTokens, kWidth}, kP);
-    Tensor columns = p.tensor({16, kWidth}, kS0), bias = p.tensor({kWidth}, kI),
-           own = p.tensor({kTokens, kWidth}, kS0);
+  on_ranks(false, [&](TypedPlace& p) {
+    Tensor stream = p.tensor({kTypedTokens, kTypedWidth}, kI),
+           shard = p.tensor({kTypedTokens, kTypedWidth}, kS1),
+           part = p.tensor({kTypedTokens, kTypedWidth}, kP);
+    Tensor columns = p.tensor({16, kTypedWidth}, kS0), bias = p.tensor({kTypedWidth}, kI),
+           own = p.tensor({kTypedTokens, kTypedWidth}, kS0);
     std::vector<std::string> mine = {
         refusal([&] { linear(stream, columns); }),       // no enter
         refusal([&] { add(part, stream); }),             // no leave
@@ -159,15 +161,15 @@ TEST_CASE(
         }),
         refusal([&] { redistribute(part, p.axis(), kI, kR); }),  // not what it is taken for
         refusal([&] {
-          Tensor logits = p.tensor({kTokens, 5}, kR);
-          cross_entropy(std::move(logits), p.ids(kTokens), kVocab,
+          Tensor logits = p.tensor({kTypedTokens, 5}, kR);
+          cross_entropy(std::move(logits), p.ids(kTypedTokens), kTypedVocab,
                         {.first = 0, .largest = 5, .join = [](auto&&...) {}});
         }),
         refusal([&] { rms_norm(own, bias, 1e-5f); }),  // a weight whose gradient is nobody's sum
         refusal([&] {
-          Tensor some = p.ids(kTokens);
+          Tensor some = p.ids(kTypedTokens);
           some.set_placement(kS0);
-          embedding(p.tensor({kVocab, kWidth}, kI), some);
+          embedding(p.tensor({kTypedVocab, kTypedWidth}, kI), some);
         }),
     };
     if (p.axis().index() == 0) said = mine;
@@ -190,17 +192,21 @@ TEST_CASE(
 }
 
 TEST_CASE("typed tensors: nothing is refused where letters are not known, or not asked for") {
-  on_ranks(false, [](Place& p) {
-    Tensor stream = p.tensor({kTokens, kWidth}, kI), columns = p.tensor({16, kWidth}, kS0);
-    MT_CHECK(!linear(stream.slice(0, 0, kTokens), columns).placement(), "a slice has a letter");
-    MT_CHECK(!linear(p.tensor({kTokens, kWidth}, {}), columns).placement(),
+  on_ranks(false, [](TypedPlace& p) {
+    Tensor stream = p.tensor({kTypedTokens, kTypedWidth}, kI),
+           columns = p.tensor({16, kTypedWidth}, kS0);
+    MT_CHECK(!linear(stream.slice(0, 0, kTypedTokens), columns).placement(),
+             "a slice has a letter");
+    MT_CHECK(!linear(p.tensor({kTypedTokens, kTypedWidth}, {}), columns).placement(),
              "a letter from nowhere");
-    MT_CHECK(linear(p.tensor({kTokens, kWidth}, kR), columns).placement() == kS1, "R, S(0)");
+    MT_CHECK(linear(p.tensor({kTypedTokens, kTypedWidth}, kR), columns).placement() == kS1,
+             "R, S(0)");
   });
   on_ranks(
       false,
-      [](Place& p) {
-        Tensor y = linear(p.tensor({kTokens, kWidth}, kI), p.tensor({16, kWidth}, kS0));
+      [](TypedPlace& p) {
+        Tensor y =
+            linear(p.tensor({kTypedTokens, kTypedWidth}, kI), p.tensor({16, kTypedWidth}, kS0));
         MT_CHECK(!y.placement(), "typed without being asked");
         MT_CHECK(!Whole(p)().placement(), "typed without being asked");
       },

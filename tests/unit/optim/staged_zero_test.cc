@@ -18,7 +18,7 @@ using contract::Values;
 using pipetest::Setup;
 using pipetest::StagedModel;
 
-struct Job {
+struct StagedJob {
   const char* schedule;
   int64_t virtual_stages = 1, micro_batches = 4;
   int zero_stage = 3;
@@ -37,9 +37,9 @@ struct Left {
 };
 
 /// One of the four ranks: two stages of a pipeline, each twice.
-class Rank {
+class StagedRank {
  public:
-  Rank(const Job& job, Communicator& world)
+  StagedRank(const StagedJob& job, Communicator& world)
       : job_(job),
         pipeline_(world.split(world.rank() % 2, world.rank(), "pp")),
         replicas_(world.split(world.rank() / 2, world.rank(), "dp")),
@@ -142,7 +142,7 @@ class Rank {
                 std::vector<int32_t>{0, static_cast<int32_t>(pipetest::kLength)})};
   }
 
-  const Job job_;
+  const StagedJob job_;
   std::unique_ptr<Communicator> pipeline_, replicas_;
   Fixture lab_{1};
   ParamList list_;
@@ -154,11 +154,11 @@ class Rank {
   Program program_;
 };
 
-Left train(const Job& job) {
+Left train_stages(const StagedJob& job) {
   Left left;
   std::mutex guard;
   run_ranks(4, [&](Communicator& world) {
-    Rank rank(job, world);
+    StagedRank rank(job, world);
     Left own;
     rank.train(own, world.rank() == 0);
     {
@@ -171,7 +171,7 @@ Left train(const Job& job) {
   return left;
 }
 
-bool same(const Left& a, const Left& b) {
+bool same_left(const Left& a, const Left& b) {
   return a.gradients == b.gradients && a.loss == b.loss && a.evaluated == b.evaluated;
 }
 
@@ -183,15 +183,16 @@ TEST_CASE("staged zero: the same bits for any number of resident stages, and few
   for (const Row& row : {Row{"1f1b", 1}, {"zb_h1", 1}, {"interleaved", 2}, {"zb_v", 2}})
     for (bool overlap : {false, true}) {
       INFO(std::string(row.schedule), overlap ? " overlap" : "");
-      Job job{.schedule = row.schedule, .virtual_stages = row.virtual_stages, .overlap = overlap};
-      Left before = train(job);
+      StagedJob job{
+          .schedule = row.schedule, .virtual_stages = row.virtual_stages, .overlap = overlap};
+      Left before = train_stages(job);
       CHECK(before.first.find("Gather") == std::string::npos);
       CHECK(before.first.find("0Scatter3") != std::string::npos);
       for (int64_t stages = 1; stages <= row.virtual_stages; ++stages) {
         CAPTURE(stages);
         job.resident_stages = stages;
-        Left now = train(job);
-        CHECK(same(now, before));
+        Left now = train_stages(job);
+        CHECK(same_left(now, before));
         CHECK(now.first.starts_with("0Gather "));
         CHECK(now.gathered < before.gathered);
         CHECK(now.parameters > before.parameters);
@@ -202,24 +203,25 @@ TEST_CASE("staged zero: the same bits for any number of resident stages, and few
 
 TEST_CASE(
     "staged zero: reading what the list of steps has not gathered is an error with both names") {
-  Job job{.schedule = "1f1b", .block_missing = true};
+  StagedJob job{.schedule = "1f1b", .block_missing = true};
   for (const char* part :
        {"'layers.0.norm.", "is read, but its values are not gathered",
         "in the steps of 0F0:\n  Gather(embed) F(embed) Release(embed) Gather(1)", "(0F0) of "})
-    CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
+    CHECK_THROWS_WITH_AS(train_stages(job), doctest::Contains(part), Error);
 }
 
 TEST_CASE(
     "staged zero: a reduction too early, too often or not at all is an error with all names") {
-  auto throws = [](const Job& job, std::initializer_list<const char*> parts) {
-    for (const char* part : parts) CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
+  auto throws = [](const StagedJob& job, std::initializer_list<const char*> parts) {
+    for (const char* part : parts)
+      CHECK_THROWS_WITH_AS(train_stages(job), doctest::Contains(part), Error);
   };
   auto early = [](std::vector<GradientBucket>& buckets) {
     for (GradientBucket& bucket : buckets) bucket.parts = {buckets.front().parts.back()};
   };
   auto missing = [](std::vector<GradientBucket>& buckets) { buckets.pop_back(); };
   for (int zero_stage : {0, 1}) {
-    Job job{.schedule = "1f1b", .zero_stage = zero_stage, .overlap = true};
+    StagedJob job{.schedule = "1f1b", .zero_stage = zero_stage, .overlap = true};
     job.change = early;
     throws(job, {"a gradient of ", "came after the reduction of the bucket of ",
                  " had started\n  in the steps of ", ") Reduce(", "\n  in action "});
@@ -232,7 +234,7 @@ TEST_CASE(
     throws(job, {"came after the reduction of the bucket of "});
   }
   for (int zero_stage : {2, 3}) {
-    Job job{.schedule = "1f1b", .zero_stage = zero_stage};
+    StagedJob job{.schedule = "1f1b", .zero_stage = zero_stage};
     job.change = early;
     throws(job, {"gradients in the bucket of ", " came after its last reduction in this step"});
     job.change = missing;
@@ -250,23 +252,23 @@ TEST_CASE("staged zero: the same bits with and without overlap, in every schedul
        {Row{"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved", 2}, {"zb_v", 2}})
     for (int zero_stage : {0, 1, 2, 3}) {
       INFO(std::string(row.schedule), ", zero ", zero_stage);
-      Job job{
+      StagedJob job{
           .schedule = row.schedule, .virtual_stages = row.virtual_stages, .zero_stage = zero_stage};
-      Left plain = train(job);
+      Left plain = train_stages(job);
       REQUIRE(plain.gradients.size() > 50);
       job.overlap = true;
-      CHECK(same(train(job), plain));
+      CHECK(same_left(train_stages(job), plain));
     }
 }
 
 TEST_CASE("staged zero: one micro-batch per rank ends in the bits of ranks that share nothing") {
-  Job job{.schedule = "1f1b", .micro_batches = 1, .zero_stage = 0};
-  Left whole = train(job);
+  StagedJob job{.schedule = "1f1b", .micro_batches = 1, .zero_stage = 0};
+  Left whole = train_stages(job);
   REQUIRE(whole.gradients.size() > 50);
   job.zero_stage = 3;
   for (int64_t stages : {0, 1}) {
     job.resident_stages = stages;
-    CHECK(same(train(job), whole));
+    CHECK(same_left(train_stages(job), whole));
   }
 }
 

@@ -125,7 +125,7 @@ struct Layout {
   DType dtype = DType::f32;
 };
 
-std::string text(const Layout& l) {
+std::string layout_text(const Layout& l) {
   return cat("ranks ", l.ranks, " tp ", l.tp, " ep ", l.ep, " etp ", l.etp, " zero ", l.zero_stage,
              " hsdp ", l.hsdp, l.outer_zero ? " outer" : "", l.sequence ? " sequence" : "",
              " bucket ", l.bucket_size, " ", name(l.dtype));
@@ -154,15 +154,15 @@ struct Axes {
 };
 
 /// What all ranks hold together, by the name of a tensor.
-struct Outcome {
+struct MatrixOutcome {
   std::map<std::string, Values> tensors;
   std::map<std::string, std::multiset<std::string>> matrices;  // that the optimizer saw
 };
 
 /// One rank. Gradients are functions of the element and the step; the first rank of each group
 /// that adds them up has them, the others have zeros.
-struct Rank {
-  Rank(const Layout& layout, Communicator& world)
+struct MatrixRank {
+  MatrixRank(const Layout& layout, Communicator& world)
       : l(layout),
         axes(world, layout),
         settings{.ctx = lab.context(),
@@ -221,7 +221,7 @@ struct Rank {
     state->update({.lr = 0.1, .weight_decay = 0.01, .grad_norm = 1, .step = number});
     for (Parameter& p : list.all()) p.leaf->has_grad = false;
   }
-  void collect(Outcome& out) {
+  void collect(MatrixOutcome& out) {
     for (const auto& entry : state->entries()) {
       const Parameter& p = *entry.parameter;
       auto put = [&](Values& whole, const Tensor& tensor) {
@@ -247,7 +247,7 @@ struct Rank {
     for (const auto& [name, seen] : optimizer.matrices)
       out.matrices[name].insert(seen.begin(), seen.end());
   }
-  void check_values(const Outcome& out) {
+  void check_values(const MatrixOutcome& out) {
     GradMode off(lab.context(), false);
     buckets->gather_stage(0);
     for (const Parameter& p : list.all()) {
@@ -273,11 +273,11 @@ struct Rank {
   std::optional<GradReducer> reducer;
 };
 
-Outcome train(const Layout& layout) {
-  Outcome out;
+MatrixOutcome train_matrices(const Layout& layout) {
+  MatrixOutcome out;
   std::mutex mutex;
   run_ranks(layout.ranks, [&](Communicator& world) {
-    Rank rank(layout, world);
+    MatrixRank rank(layout, world);
     for (int step = 1; step <= 2; ++step) rank.step(step);
     {
       std::lock_guard lock(mutex);
@@ -291,18 +291,18 @@ Outcome train(const Layout& layout) {
 }
 
 void check_same(const Layout& layout) {
-  static std::map<DType, Outcome> one;
-  if (!one.contains(layout.dtype)) one[layout.dtype] = train({.dtype = layout.dtype});
-  INFO(text(layout));
-  Outcome out = train(layout);
-  const Outcome& plain = one[layout.dtype];
+  static std::map<DType, MatrixOutcome> one;
+  if (!one.contains(layout.dtype)) one[layout.dtype] = train_matrices({.dtype = layout.dtype});
+  INFO(layout_text(layout));
+  MatrixOutcome out = train_matrices(layout);
+  const MatrixOutcome& plain = one[layout.dtype];
   REQUIRE(out.tensors.size() == plain.tensors.size());
   for (const auto& [name, values] : plain.tensors)
     CHECK_MESSAGE(out.tensors.at(name) == values, name);
 }
 
 TEST_CASE("whole matrices: queries, keys, values and experts are matrices of their own") {
-  Outcome one = train({});
+  MatrixOutcome one = train_matrices({});
   using Names = std::multiset<std::string>;  // in two steps
   CHECK(one.matrices["layers.0.groups.qkv.weight"] == Names{"k", "k", "q", "q", "v", "v"});
   CHECK(one.matrices["layers.0.mlp.up.weight"] == Names{"", ""});
@@ -314,7 +314,7 @@ TEST_CASE("whole matrices: queries, keys, values and experts are matrices of the
   CHECK(!one.tensors.contains("layers.0.mlp.down.weight.gram"));
   // The definition, for the keys after one step from the initial values.
   run_ranks(1, [](Communicator& world) {
-    Rank rank({}, world);
+    MatrixRank rank({}, world);
     Parameter& p = *rank.list.find("layers.0.groups.qkv.weight");
     Values before = values_of(p.master);
     rank.step(1);

@@ -151,8 +151,8 @@ Values in_codes(const Values& masters, DType dtype) {
 }
 
 /// One rank.
-struct Rank {
-  Rank(const Job& given, Communicator& world)
+struct ZeroRank {
+  ZeroRank(const Job& given, Communicator& world)
       : job(given),
         groups(world, job.hsdp),
         precision(precision_options(job)),
@@ -317,7 +317,7 @@ Outcome train(const Job& job) {
   out.held.resize(static_cast<size_t>(job.ranks)), out.peak.resize(static_cast<size_t>(job.ranks));
   std::mutex mutex;
   run_ranks(job.ranks, [&](Communicator& world) {
-    Rank rank(job, world);
+    ZeroRank rank(job, world);
     bool speaks = world.rank() == 0;
     for (int s = 0; s < job.steps; ++s) rank.step(s, out, speaks);
     auto r = static_cast<size_t>(world.rank());

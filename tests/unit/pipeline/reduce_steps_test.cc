@@ -9,20 +9,12 @@
 #include "mtrain/pipeline/schedule_text.h"
 #include "mtrain/pipeline/simulate.h"
 #include "mtrain/pipeline/step_cursor.h"
+#include "unit/pipeline/parsed.h"
 
 namespace mtrain {
 namespace {
 
 using enum ReduceWhen;
-
-Program program(std::string_view text) { return parse_schedule(text, "test")[0]; }
-
-StageParts whole_model(int64_t blocks) {
-  StageParts parts = {{.name = "embed"}};
-  for (int64_t i = 0; i < blocks; ++i) parts.push_back({.name = std::to_string(i), .block = true});
-  parts.push_back({.name = "head"});
-  return parts;
-}
 
 GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent = 0,
                       bool waits = false) {
@@ -56,7 +48,7 @@ std::string text_of(std::string_view actions, const InnerStepRules& rules) {
 }
 
 /// Without the lines that describe the buckets.
-std::string steps_of(std::string_view actions, const InnerStepRules& rules) {
+std::string steps_before_reduce(std::string_view actions, const InnerStepRules& rules) {
   std::string text = text_of(actions, rules);
   return text.substr(0, text.find("\nReduce(") + 1);
 }
@@ -72,15 +64,15 @@ TEST_CASE("reductions: once, after the step of the last backward that completes 
 
 TEST_CASE("reductions: once, by the last R") {
   CHECK(two_buckets(step_end).has_collectives());
-  CHECK(steps_of("0F0 0B0 0R", two_buckets(step_end)) ==
+  CHECK(steps_before_reduce("0F0 0B0 0R", two_buckets(step_end)) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed)\n"
         "0R: Reduce(1..head) Reduce(embed..0)\n");
 }
 
 TEST_CASE("reductions: in each backward, also while other micro-batches are between F and B") {
-  CHECK(steps_of("0F0 0F1 0B0 0Scatter0 0B1 0Scatter1 0R",
-                 one_each(whole_model(1), every_backward)) ==
+  CHECK(steps_before_reduce("0F0 0F1 0B0 0Scatter0 0B1 0Scatter1 0R",
+                            one_each(whole_model(1), every_backward)) ==
         "0F0 0F1: F(embed) F(0) F(head)\n"
         "0B0 0B1: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
 }
@@ -89,39 +81,40 @@ TEST_CASE("reductions: a later stage passes its result on before it waits for th
   InnerStepRules rules{.stages = {{}, {{.name = "0", .block = true}, {.name = "1", .block = true}}},
                        .buckets = {bucket({{1, 1}}, every_backward, 0, true),
                                    bucket({{1, 0}}, every_backward, 0, true)}};
-  CHECK(steps_of("1F0 1F1 1B0 1SendG0 1Scatter0 1B1 1SendG1 1Scatter1 1R", rules) ==
+  CHECK(steps_before_reduce("1F0 1F1 1B0 1SendG0 1Scatter0 1B1 1SendG1 1Scatter1 1R", rules) ==
         "1F0 1F1: F(0) F(1)\n"
         "1B0 1B1: B(1) B(0)\n"
         "1Scatter0 1Scatter1: Reduce(1) Reduce(0)\n");
   // W comes after the result is sent; a first stage sends none.
-  CHECK(steps_of("1B0 1SendG0 1W0 1Scatter0", rules) ==
+  CHECK(steps_before_reduce("1B0 1SendG0 1W0 1Scatter0", rules) ==
         "1B0: B(1) B(0)\n"
         "1W0: W(1) Reduce(1) W(0) Reduce(0)\n");
-  CHECK(steps_of("0B0 0Scatter0", one_each(whole_model(0), every_backward, 0, true)) ==
+  CHECK(steps_before_reduce("0B0 0Scatter0", one_each(whole_model(0), every_backward, 0, true)) ==
         "0B0: B(head) Reduce(head) B(embed) Reduce(embed)\n");
   for (GradientBucket& each : rules.buckets) each.blocking = false;
-  CHECK(steps_of("1B0 1SendG0 1Scatter0", rules) == "1B0: B(1) Reduce(1) B(0) Reduce(0)\n");
+  CHECK(steps_before_reduce("1B0 1SendG0 1Scatter0", rules) ==
+        "1B0: B(1) Reduce(1) B(0) Reduce(0)\n");
 }
 
 TEST_CASE("reductions: before the part is released") {
   InnerStepRules rules = one_each(whole_model(1), every_backward);
   rules.sharded = true;
-  CHECK(steps_of("0B0", rules) ==
+  CHECK(steps_before_reduce("0B0", rules) ==
         "0B0: Gather(head) B(head) Reduce(head) Release(head) Gather(0) B(0) Reduce(0) Release(0) "
         "Gather(embed) B(embed) Reduce(embed) Release(embed)\n");
   rules.ahead = true;
-  CHECK(steps_of("0B0", rules) ==
+  CHECK(steps_before_reduce("0B0", rules) ==
         "0B0: Gather(head) Gather(0) B(head) Reduce(head) Release(head) Gather(embed) B(0) "
         "Reduce(0) Release(0) B(embed) Reduce(embed) Release(embed)\n");
 }
 
 TEST_CASE("reductions: in W where the program has W, because B leaves gradients incomplete") {
-  CHECK(steps_of("0F0 0B0 0F1 0B1 0W0 0W1 0R", two_buckets(last_backward)) ==
+  CHECK(steps_before_reduce("0F0 0B0 0F1 0B1 0W0 0W1 0R", two_buckets(last_backward)) ==
         "0F0 0F1: F(embed) F(0) F(1) F(head)\n"
         "0B0 0B1: B(head) B(1) B(0) B(embed)\n"
         "0W0: W(head) W(1) W(0) W(embed)\n"
         "0W1: W(head) W(1) Reduce(1..head) W(0) W(embed) Reduce(embed..0)\n");
-  CHECK(steps_of("0F0 0B0 0W0 0Scatter0 0R", one_each(whole_model(1), every_backward)) ==
+  CHECK(steps_before_reduce("0F0 0B0 0W0 0Scatter0 0R", one_each(whole_model(1), every_backward)) ==
         "0F0: F(embed) F(0) F(head)\n"
         "0B0: B(head) B(0) B(embed)\n"
         "0W0: W(head) Reduce(head) W(0) Reduce(0) W(embed) Reduce(embed)\n");
@@ -130,7 +123,7 @@ TEST_CASE("reductions: in W where the program has W, because B leaves gradients 
 TEST_CASE("reductions: a table that the head reads is complete after the embedding") {
   InnerStepRules rules = one_each(whole_model(1), last_backward);
   rules.stages[0].back().also_reads = {PartId{0, 0}};
-  CHECK(steps_of("0B0", rules) ==
+  CHECK(steps_before_reduce("0B0", rules) ==
         "0B0: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
 }
 
@@ -148,7 +141,7 @@ TEST_CASE("reductions: a table of another stage of the rank is in the lists of b
         "0B0: B(embed) Reduce(embed)\n"
         "Reduce(1:head): all-reduce of 1.5 KiB over the 2 ranks of dp\n"
         "Reduce(0:embed): all-reduce of 1.5 KiB over the 2 ranks of dp\n");
-  CHECK(steps_of(actions, rules(last_backward)) ==
+  CHECK(steps_before_reduce(actions, rules(last_backward)) ==
         "0F0: F(embed)\n"
         "1F0: F(head)\n"
         "1B0: B(head) Reduce(head)\n"
@@ -161,7 +154,7 @@ TEST_CASE(
                        .buckets = {bucket({{2, 1}, {2, 2}}, last_backward),
                                    bucket({{0, 1}, {0, 2}, {2, 0}}, last_backward),
                                    bucket({{0, 0}}, step_end), bucket({{1, 0}}, step_end)}};
-  CHECK(steps_of("2B0 0B0 2B1 2R 0B1 0R", rules) ==
+  CHECK(steps_before_reduce("2B0 0B0 2B1 2R 0B1 0R", rules) ==
         "2B0: B(head) B(0) B(embed)\n"
         "0B0: B(head) B(0) B(embed)\n"
         "2B1: B(head) B(0) Reduce(0..head) B(embed)\n"
@@ -172,7 +165,7 @@ TEST_CASE(
 TEST_CASE("reductions: of a head whose gradient is put off come with the last R") {
   InnerStepRules rules = two_buckets(last_backward);
   rules.defer_head_wgrad = true;
-  CHECK(steps_of("0F0 0B0 0R", rules) ==
+  CHECK(steps_before_reduce("0F0 0B0 0R", rules) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed) Reduce(embed..0)\n"
         "0R: Reduce(1..head)\n");
@@ -194,12 +187,13 @@ StageParts sharing(bool in_turn) {
 
 TEST_CASE("reductions: what blocks share is complete after the first of these blocks") {
   for (ReduceWhen when : {last_backward, every_backward}) {
-    CHECK(steps_of("0B0", one_each(sharing(false), when)) ==
+    CHECK(steps_before_reduce("0B0", one_each(sharing(false), when)) ==
           "0B0: B(1) Reduce(1) B(0) Reduce(0) Reduce(shared)\n");
     InnerStepRules rules = one_each(sharing(true), when);
     rules.buckets.erase(rules.buckets.begin(), rules.buckets.begin() + 4);
-    CHECK(steps_of("0B0", rules) == "0B0: B(3) B(2) B(1) Reduce(other) B(0) Reduce(shared)\n");
-    CHECK(steps_of("0B0 0W0", rules) ==
+    CHECK(steps_before_reduce("0B0", rules) ==
+          "0B0: B(3) B(2) B(1) Reduce(other) B(0) Reduce(shared)\n");
+    CHECK(steps_before_reduce("0B0 0W0", rules) ==
           "0B0: B(3) B(2) B(1) B(0)\n0W0: W(3) W(2) W(1) Reduce(other) W(0) Reduce(shared)\n");
   }
 }
@@ -221,7 +215,7 @@ TEST_CASE("reductions: parts to which no step adds are reduced at the end of the
   InnerStepRules rules{
       .stages = {{{.name = "spare", .computes = false}, {.name = "0", .block = true}}},
       .buckets = {bucket({{0, 0}}, every_backward), bucket({{0, 1}}, every_backward)}};
-  CHECK(steps_of("0B0 0B1 0R", rules) == "0B0 0B1: B(0) Reduce(spare) Reduce(0)\n");
+  CHECK(steps_before_reduce("0B0 0B1 0R", rules) == "0B0 0B1: B(0) Reduce(spare) Reduce(0)\n");
 }
 
 TEST_CASE("reductions: a program without backward has none") {
@@ -232,21 +226,15 @@ TEST_CASE("reductions: several buckets of a part have names of their own") {
   InnerStepRules rules{.stages = {whole_model(0)}};
   rules.buckets.assign(3, bucket({{0, 1}}, last_backward));
   rules.buckets[1].expert = true;
-  CHECK(steps_of("0B0", rules) ==
+  CHECK(steps_before_reduce("0B0", rules) ==
         "0B0: B(head) Reduce(head) Reduce(head experts) Reduce(head #2) B(embed)\n");
 }
 
 TEST_CASE("reductions: recomputation in backward completes nothing") {
   InnerStepRules rules = one_each(whole_model(1), last_backward);
   rules.recompute = true;
-  CHECK(steps_of("0B0", rules) ==
+  CHECK(steps_before_reduce("0B0", rules) ==
         "0B0: B(head) Reduce(head) F(0) B(0) Reduce(0) B(embed) Reduce(embed)\n");
-}
-
-Simulated run(std::string_view text, const Costs& costs) {
-  Simulated out = simulate(parse_schedule(text, "test"), {1, 1}, costs);
-  CHECK(join(out.faults, "\n") == "");
-  return out;
 }
 
 TEST_CASE("reductions: they take the time of their bytes on the link, and R waits for them") {
@@ -256,10 +244,10 @@ TEST_CASE("reductions: they take the time of their bytes on the link, and R wait
   costs.byte = 0.5;
   costs.steps = one_each(blocks, last_backward, 6, true);
   // F 2, then B(1) 2, Reduce 3, B(0) 2, Reduce 3
-  CHECK(run("0F0 0B0 0R", costs).makespan == 2 + 5 + 5);
+  CHECK(simulated("0F0 0B0 0R", costs).makespan == 2 + 5 + 5);
   costs.steps =
       one_each(blocks, last_backward, 6);  // B(1) ends at 4, its reduction at 7, that of B(0) at 10
-  Simulated ahead = run("0F0 0B0 0R", costs);
+  Simulated ahead = simulated("0F0 0B0 0R", costs);
   CHECK(ahead.makespan == 10);
   CHECK(ahead.busy == std::vector<double>{6});
   REQUIRE(ahead.collectives[0].size() == 2);
@@ -270,13 +258,13 @@ TEST_CASE("reductions: they take the time of their bytes on the link, and R wait
   std::string svg = draw_svg(ahead, 800, costs.steps);
   CHECK(svg.find("<title>0B0 Reduce(1), 4.0 to 7.0</title>") != std::string::npos);
   CHECK(svg.find("<title>0R, 6.0 to 10.0</title>") != std::string::npos);
-  CHECK(run("0F0 0B0 0W0 0R", costs).makespan == 11);  // W(1) ends at 5, W(0) at 6
+  CHECK(simulated("0F0 0B0 0W0 0R", costs).makespan == 11);  // W(1) ends at 5, W(0) at 6
   costs.steps = one_each(blocks, step_end, 6);
-  CHECK(run("0F0 0B0 0R", costs).makespan == 6 + 6);
+  CHECK(simulated("0F0 0B0 0R", costs).makespan == 6 + 6);
 }
 
 /// The names of the buckets that a cursor reduces.
-struct Log {
+struct ReduceLog {
   std::string text;
   InnerStepCursor::Hooks hooks = {[this](PartId part) { text += cat("+", part.index, " "); },
                                   [this](PartId part) { text += cat("-", part.index, " "); },
@@ -287,7 +275,7 @@ TEST_CASE("step cursor: a reduction starts when the model goes on to the next pa
   InnerStepRules rules = one_each(whole_model(2), every_backward);
   Program of = program("0B0 0W0");
   InnerStepLists lists = expand_steps(program("0F0 0B0"), rules);
-  Log log;
+  ReduceLog log;
   InnerStepCursor cursor(of[0], lists[1], rules, log.hooks);
   auto after = [&](bool write, int16_t part) {
     log.text.clear();
@@ -312,7 +300,7 @@ TEST_CASE("step cursor: a part that blocks share is read and written until the l
   rules.sharded = true;
   Program of = program("0F0 0B0");
   InnerStepLists lists = expand_steps(of, rules);
-  Log log;
+  ReduceLog log;
   InnerStepCursor cursor(of[1], lists[1], rules, log.hooks);
   for (int16_t part : {1, 0, 1, 0}) {
     log.text += cat("(", part, ") ");
@@ -328,7 +316,7 @@ TEST_CASE("step cursor: gradients of W are written in its order") {
   InnerStepRules rules = one_each(whole_model(1), every_backward);
   Program of = program("0F0 0B0 0W0");
   InnerStepLists lists = expand_steps(of, rules);
-  Log log;
+  ReduceLog log;
   InnerStepCursor cursor(of[2], lists[2], rules, log.hooks);
   for (int16_t part : {2, 1, 0}) cursor.write({0, part}, "w");
   CHECK(log.text == "r0 r1 ");
@@ -341,7 +329,7 @@ TEST_CASE("step cursor: a gradient after its reduction is an error with all name
   InnerStepRules rules = two_buckets(every_backward);
   Program of = program("0F0 0B0");
   InnerStepLists lists = expand_steps(of, rules);
-  Log log;
+  ReduceLog log;
   InnerStepCursor cursor(of[1], lists[1], rules, log.hooks);
   cursor.write({0, 3}, "head.weight");
   cursor.read({0, 1});

@@ -10,11 +10,10 @@
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/picture.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "unit/pipeline/parsed.h"
 
 namespace mtrain {
 namespace {
-
-Schedule schedule(std::string_view text) { return parse_schedule(text, "test"); }
 
 TEST_CASE("sharding actions: one stage per rank is gathered once, each micro-batch is scattered") {
   Schedule plain = one_f_one_b({2, 2});

@@ -6,11 +6,10 @@
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "unit/pipeline/parsed.h"
 
 namespace mtrain {
 namespace {
-
-Schedule schedule(std::string_view text) { return parse_schedule(text, "test"); }
 
 TEST_CASE("simulate: costs per stage and the time of a transfer") {
   Plan plan{2, 2};

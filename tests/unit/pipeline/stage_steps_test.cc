@@ -9,34 +9,24 @@
 #include "mtrain/pipeline/schedule_text.h"
 #include "mtrain/pipeline/simulate.h"
 #include "mtrain/pipeline/step_cursor.h"
+#include "unit/pipeline/parsed.h"
 
 namespace mtrain {
 namespace {
-
-Program program(std::string_view text) { return parse_schedule(text, "test")[0]; }
-
-/// Blocks 0 to `blocks` - 1 between embedding and head.
-StageParts whole_model(int64_t blocks, bool experts = false) {
-  StageParts parts = {{.name = "embed"}};
-  for (int64_t i = 0; i < blocks; ++i)
-    parts.push_back({.name = std::to_string(i), .block = true, .exchanges = experts});
-  parts.push_back({.name = "head"});
-  return parts;
-}
 
 StageParts only_blocks(int64_t blocks, bool experts = false) {
   StageParts parts = whole_model(blocks, experts);
   return {parts.begin() + 1, parts.end() - 1};
 }
 
-std::string steps_of(const Program& of, const InnerStepRules& rules) {
+std::string steps_text(const Program& of, const InnerStepRules& rules) {
   return to_text(expand_steps(of, rules), of, rules);
 }
 
 TEST_CASE("steps: without collectives, the parts in the order in which they compute") {
   InnerStepRules rules{.stages = {whole_model(2)}};
   CHECK_FALSE(rules.has_collectives());
-  CHECK(steps_of(program("0F0 0B0 0R"), rules) ==
+  CHECK(steps_text(program("0F0 0B0 0R"), rules) ==
         "0F0: F(embed) F(0) F(1) F(head)\n"
         "0B0: B(head) B(1) B(0) B(embed)\n");
 }
@@ -44,7 +34,7 @@ TEST_CASE("steps: without collectives, the parts in the order in which they comp
 TEST_CASE("steps: a part is gathered before it computes and released when another one is next") {
   InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true};
   // The head stays from F to B, and the embedding from B to the next F.
-  CHECK(steps_of(program("0F0 0B0 0F1 0B1 0R"), rules) ==
+  CHECK(steps_text(program("0F0 0B0 0F1 0B1 0R"), rules) ==
         "0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) F(1) "
         "Release(1) Gather(head) F(head)\n"
         "0B0: B(head) Release(head) Gather(1) B(1) Release(1) Gather(0) B(0) Release(0) "
@@ -58,14 +48,14 @@ TEST_CASE("steps: a part is gathered before it computes and released when anothe
 TEST_CASE("steps: with overlap the next part is gathered while one computes") {
   InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true, .ahead = true};
   // What comes next after the turn is the part before it, which is there.
-  CHECK(steps_of(program("0F0 0B0 0R"), rules) ==
+  CHECK(steps_text(program("0F0 0B0 0R"), rules) ==
         "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) Release(0) "
         "Gather(head) F(1) F(head)\n"
         "0B0: B(head) Release(head) Gather(0) B(1) Release(1) Gather(embed) B(0) Release(0) "
         "B(embed) Release(embed)\n");
   // Also across actions and stages.
   InnerStepRules two{.stages = {only_blocks(1), only_blocks(1)}, .sharded = true, .ahead = true};
-  CHECK(steps_of(program("0F0 1F0 0F1"), two) ==
+  CHECK(steps_text(program("0F0 1F0 0F1"), two) ==
         "0F0: Gather(0) Gather(1:0) F(0)\n"
         "1F0: F(0) Release(0)\n"
         "0F1: F(0) Release(0)\n");
@@ -74,14 +64,14 @@ TEST_CASE("steps: with overlap the next part is gathered while one computes") {
 TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a copy") {
   InnerStepRules rules{.stages = {whole_model(1)}, .sharded = true};
   rules.stages[0].back().also_reads = {PartId{0, 0}};
-  CHECK(steps_of(program("0F0"), rules) ==
+  CHECK(steps_text(program("0F0"), rules) ==
         "0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(head) "
         "Gather(embed) F(head) Release(head) Release(embed)\n");
   InnerStepRules copy{.stages = {{{.name = "table", .computes = false},
                                   {.name = "3", .block = true},
                                   {.name = "head", .also_reads = {PartId{0, 0}}}}},
                       .sharded = true};
-  CHECK(steps_of(program("0F0"), copy) ==
+  CHECK(steps_text(program("0F0"), copy) ==
         "0F0: Gather(3) F(3) Release(3) Gather(head) Gather(table) F(head) Release(head) "
         "Release(table)\n");
   InnerStepRules v{
@@ -89,13 +79,13 @@ TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a
       .sharded = true,
       .ahead = true};
   // Where stages are gathered whole, only what belongs to another stage is left to gather.
-  CHECK(
-      steps_of(program("0Gather 0F0 0Release 1Gather 1F0 1B0 1Release 0Gather 0B0 0Release"), v) ==
-      "0F0: F(embed)\n"
-      "1F0: Gather(0:embed) F(head)\n"
-      "1B0: B(head) Release(0:embed)\n"
-      "0B0: B(embed)\n");
-  CHECK(steps_of(program("0Gather 1Gather 0F0 1F0 1B0 0B0 0Release 1Release"), v) ==
+  CHECK(steps_text(program("0Gather 0F0 0Release 1Gather 1F0 1B0 1Release 0Gather 0B0 0Release"),
+                   v) ==
+        "0F0: F(embed)\n"
+        "1F0: Gather(0:embed) F(head)\n"
+        "1B0: B(head) Release(0:embed)\n"
+        "0B0: B(embed)\n");
+  CHECK(steps_text(program("0Gather 1Gather 0F0 1F0 1B0 0B0 0Release 1Release"), v) ==
         "0F0: F(embed)\n1F0: F(head)\n1B0: B(head)\n0B0: B(embed)\n");
 }
 
@@ -103,23 +93,23 @@ TEST_CASE("steps: experts exchange tokens on the way there and back, in both dir
   InnerStepRules rules{.stages = {only_blocks(2, true)}};
   rules.stages[0][0].exchanges = false;
   CHECK(rules.has_collectives());
-  CHECK(steps_of(program("0F0 0B0 0W0"), rules) ==
+  CHECK(steps_text(program("0F0 0B0 0W0"), rules) ==
         "0F0: F(0) F(1) Dispatch(1) Experts(1) Combine(1)\n"
         "0B0: Combine(1) Experts(1) Dispatch(1) B(1) B(0)\n"
         "0W0: W(1) W(0)\n");
   rules.recompute_experts = true;
-  CHECK(steps_of(program("0B0"), rules) ==
+  CHECK(steps_text(program("0B0"), rules) ==
         "0B0: Dispatch(1) Experts(1) Combine(1) Combine(1) Experts(1) Dispatch(1) B(1) B(0)\n");
   rules.recompute_experts = false, rules.recompute = true;
   rules.sharded = true;
-  CHECK(steps_of(program("0B0"), rules) ==
+  CHECK(steps_text(program("0B0"), rules) ==
         "0B0: Gather(1) F(1) Dispatch(1) Experts(1) Combine(1) Combine(1) Experts(1) Dispatch(1) "
         "B(1) Release(1) Gather(0) F(0) B(0) Release(0)\n");
 }
 
 TEST_CASE("steps: a block with experts stays gathered around their exchanges") {
   InnerStepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
-  CHECK(steps_of(program("0F0 0B0"), rules) ==
+  CHECK(steps_text(program("0F0 0B0"), rules) ==
         "0F0: Gather(0) F(0) Dispatch(0) Experts(0) Combine(0) Release(0) Gather(1) F(1) "
         "Dispatch(1) Experts(1) Combine(1)\n"
         "0B0: Combine(1) Experts(1) Dispatch(1) B(1) Release(1) Gather(0) Combine(0) Experts(0) "
@@ -128,9 +118,10 @@ TEST_CASE("steps: a block with experts stays gathered around their exchanges") {
 
 TEST_CASE("steps: blocks are computed again in groups, or the first ones one by one") {
   InnerStepRules rules{.stages = {whole_model(3)}, .recompute = true, .recompute_group = 2};
-  CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
+  CHECK(steps_text(program("0B0"), rules) ==
+        "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
   rules.recompute_first = true;
-  CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
+  CHECK(steps_text(program("0B0"), rules) == "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
   // A block for further tokens is in no group, and not one of the first ones.
   for (bool first : {false, true}) {
     InnerStepRules further{.stages = {whole_model(3)},
@@ -139,21 +130,21 @@ TEST_CASE("steps: blocks are computed again in groups, or the first ones one by 
                            .recompute_group = 2};
     StageParts& parts = further.stages[0];
     parts.insert(parts.end() - 1, {.name = "mtp.0", .block = true, .auxiliary = true});
-    CHECK(steps_of(program("0B0"), further) ==
+    CHECK(steps_text(program("0B0"), further) ==
           (first ? "0B0: B(head) B(mtp.0) B(2) F(1) B(1) F(0) B(0) B(embed)\n"
                  : "0B0: B(head) F(mtp.0) B(mtp.0) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n"));
-    CHECK(steps_of(program("0F0"), further) == "0F0: F(embed) F(0) F(1) F(2) F(head)\n");
+    CHECK(steps_text(program("0F0"), further) == "0F0: F(embed) F(0) F(1) F(2) F(head)\n");
   }
   InnerStepRules group{
       .stages = {only_blocks(2)}, .sharded = true, .recompute = true, .recompute_group = 2};
-  CHECK(steps_of(program("0B0"), group) ==
+  CHECK(steps_text(program("0B0"), group) ==
         "0B0: Gather(0) F(0) Release(0) Gather(1) F(1) B(1) Release(1) Gather(0) B(0) "
         "Release(0)\n");
 }
 
 TEST_CASE("steps: equal lists are written once") {
   InnerStepRules rules{.stages = {only_blocks(1)}};
-  CHECK(steps_of(program("0F0 0F1 0B0 0F2 0F3 0F4"), rules) ==
+  CHECK(steps_text(program("0F0 0F1 0B0 0F2 0F3 0F4"), rules) ==
         "0F0 0F1 0F2 and 2 more: F(0)\n0B0: B(0)\n");
 }
 
@@ -164,14 +155,8 @@ TEST_CASE("steps: overlapped actions with exchanges may not gather parts") {
       doctest::Contains("0F1+ overlaps with another action and reads parameters of stage 0, which "
                         "is not gathered then"),
       Error);
-  CHECK(steps_of(program("0Gather 0F0 0F1+ 0B0 0Release"), rules).find("Gather") ==
+  CHECK(steps_text(program("0Gather 0F0 0F1+ 0B0 0Release"), rules).find("Gather") ==
         std::string::npos);
-}
-
-Simulated run(std::string_view text, const Costs& costs, int64_t micro_batches = 1) {
-  Simulated out = simulate(parse_schedule(text, "test"), {1, micro_batches}, costs);
-  CHECK(join(out.faults, "\n") == "");
-  return out;
 }
 
 TEST_CASE("steps: gathers of blocks take time on the link, and memory while they are gathered") {
@@ -181,7 +166,7 @@ TEST_CASE("steps: gathers of blocks take time on the link, and memory while they
   costs.steps = {.stages = {only_blocks(2)}, .sharded = true};
   costs.overlap_gathers = false;
   // G0 F0 G1 F1 | B1 G0 B0: block 1 stays for backward.
-  Simulated apart = run("0F0 0B0 0R", costs);
+  Simulated apart = simulated("0F0 0B0 0R", costs);
   CHECK(apart.makespan == 4 + 5);
   CHECK(apart.busy == std::vector<double>{6});
   CHECK(apart.peak == std::vector<double>{10});
@@ -192,15 +177,15 @@ TEST_CASE("steps: gathers of blocks take time on the link, and memory while they
   CHECK(apart.collectives[0][2].action == 1);
   costs.overlap_gathers = true;  // waits for the first one; all others are ahead, or still there
   costs.steps.ahead = true;
-  Simulated ahead = run("0F0 0B0 0R", costs);
+  Simulated ahead = simulated("0F0 0B0 0R", costs);
   CHECK(ahead.collectives[0].size() == 2);
   CHECK(ahead.makespan == 1 + 6);
   CHECK(ahead.peak == std::vector<double>{20});
   costs.all.block_gather = 3;  // 3 F(0) 4, 6 F(1) 7
-  CHECK(run("0F0 0B0 0R", costs).makespan == 7 + 4);
+  CHECK(simulated("0F0 0B0 0R", costs).makespan == 7 + 4);
   costs.steps.ahead = costs.overlap_gathers = false;
   costs.all.weights = 10;  // W needs no parameters
-  CHECK(run("0F0 0B0 0W0 0R", costs).makespan == (3 + 1 + 3 + 1) + (1 + 3 + 1) + 10);
+  CHECK(simulated("0F0 0B0 0W0 0R", costs).makespan == (3 + 1 + 3 + 1) + (1 + 3 + 1) + 10);
 }
 
 TEST_CASE("steps: an exchange takes time, unless an overlapped action computes meanwhile") {
@@ -208,16 +193,16 @@ TEST_CASE("steps: an exchange takes time, unless an overlapped action computes m
   costs.all.expert_share = 0.5;
   costs.steps = {.stages = {only_blocks(1, true)}};
   const char *apart = "0F0 0F1 0B0 0B1 0R", *overlapped = "0F0 0F1+ 0B0 0B1 0R";
-  CHECK(run(apart, costs, 2).makespan == 6);
-  CHECK(run(overlapped, costs, 2).makespan == 6);
+  CHECK(simulated(apart, costs, 2).makespan == 6);
+  CHECK(simulated(overlapped, costs, 2).makespan == 6);
   costs.all.exchange = 0.5;  // F takes 1 + 2 x 0.5, B takes 2 + 2 x 0.5
-  Simulated one = run(apart, costs, 2);
+  Simulated one = simulated(apart, costs, 2);
   CHECK(one.makespan == 2 * 2 + 2 * 3);
   CHECK(one.busy == std::vector<double>{6});
   CHECK(one.collectives[0].size() == 8);
   // F 0-.5, Dispatch .5-1, Combine of B 1-1.5 | F 1-1.5, Combine 1.5-2 | B 1.5-2.5, Dispatch
   // 2.5-3 | F is complete | B 3-4: 4 together instead of 2 + 3.
-  CHECK(run(overlapped, costs, 2).makespan == 2 + 4 + 3);
+  CHECK(simulated(overlapped, costs, 2).makespan == 2 + 4 + 3);
 }
 
 TEST_CASE("steps: pictures show the collectives inside an action") {
@@ -225,7 +210,7 @@ TEST_CASE("steps: pictures show the collectives inside an action") {
   costs.all.block_gather = 1;
   costs.steps = {.stages = {only_blocks(1)}, .sharded = true};
   costs.overlap_gathers = false;
-  Simulated drawn = run("0F0 0B0 0R", costs);
+  Simulated drawn = simulated("0F0 0B0 0R", costs);
   CHECK(draw_text(drawn, 8) == "rank 0 |F0  B0  |\n");
   std::string svg = draw_svg(drawn, 800, costs.steps);
   CHECK(svg.find("<title>0F0, 0.0 to 2.0</title>") != std::string::npos);
@@ -233,7 +218,7 @@ TEST_CASE("steps: pictures show the collectives inside an action") {
   CHECK(svg.find("Release") == std::string::npos);
 }
 
-struct Log {
+struct StageLog {
   std::string text;
   InnerStepCursor::Hooks hooks = {
       [this](PartId part) { text += cat("+", part.stage, ".", part.index, " "); },
@@ -244,7 +229,7 @@ TEST_CASE("step cursor: gathers and releases run in the list's order, as far as 
   InnerStepRules rules{.stages = {whole_model(2)}, .sharded = true};
   Program of = program("0F0");
   InnerStepLists lists = expand_steps(of, rules);
-  Log log;
+  StageLog log;
   InnerStepCursor cursor(of[0], lists[0], rules, log.hooks);
   auto after = [&](int16_t part) {
     log.text.clear();
@@ -270,7 +255,7 @@ TEST_CASE("step cursor: parameters of a block may be read before and after its e
   InnerStepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
   Program of = program("0F0 0B0");
   InnerStepLists lists = expand_steps(of, rules);
-  Log log;
+  StageLog log;
   InnerStepCursor forward(of[0], lists[0], rules, log.hooks);
   forward.read({0, 0});
   forward.exchange(InnerStepKind::dispatch, false);

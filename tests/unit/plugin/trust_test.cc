@@ -33,7 +33,7 @@ struct Tree {
   static void mode(const fs::path& path, mode_t bits) { REQUIRE(::chmod(path.c_str(), bits) == 0); }
 };
 
-std::string refusal(const fs::path& file, const fs::path& program = "/proc/self/exe") {
+std::string distrust(const fs::path& file, const fs::path& program = "/proc/self/exe") {
   try {
     require_trusted(file, program);
     return {};
@@ -124,13 +124,13 @@ TEST_CASE("the owner of a folder above the program may also own one above a plug
   }
   Install install;
   REQUIRE(::chown(install.root.c_str(), 54321, 54321) == 0);
-  CHECK(refusal(install.plugin, install.program) == "");
-  CHECK(refusal(install.other, install.program) == "");
-  CHECK(refusal(install.plugin).find("belongs to another user") !=
+  CHECK(distrust(install.plugin, install.program) == "");
+  CHECK(distrust(install.other, install.program) == "");
+  CHECK(distrust(install.plugin).find("belongs to another user") !=
         std::string::npos);  // another program
   REQUIRE(::chown(install.folder.parent_path().c_str(), 54321, 54321) ==
           0);  // which is not above the program
-  CHECK(refusal(install.plugin, install.program).find("belongs to another user") !=
+  CHECK(distrust(install.plugin, install.program).find("belongs to another user") !=
         std::string::npos);
 }
 
@@ -145,22 +145,22 @@ TEST_CASE("a group that may write to the program may write to plugins") {
     REQUIRE(::chown(path.c_str(), 0, kShared) == 0);
     Tree::mode(path, fs::is_directory(path) ? 0775 : 0664);
   });
-  CHECK(refusal(install.plugin, install.program) == "");
+  CHECK(distrust(install.plugin, install.program) == "");
   SUBCASE("not to its file, but to its folder") {
     Tree::mode(install.program, 0755);
-    CHECK(refusal(install.plugin, install.program) == "");
+    CHECK(distrust(install.plugin, install.program) == "");
     Tree::mode(install.program.parent_path(), 0755);
-    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") !=
+    CHECK(distrust(install.plugin, install.program).find("its group may write to this file") !=
           std::string::npos);
   }
   SUBCASE("another group") {
     REQUIRE(::chown(install.plugin.c_str(), 0, kShared + 1) == 0);
-    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") !=
+    CHECK(distrust(install.plugin, install.program).find("its group may write to this file") !=
           std::string::npos);
   }
   SUBCASE("root's group, as in containers that run as any user") {
     REQUIRE(::chown(install.plugin.c_str(), 0, 0) == 0);
-    CHECK(refusal(install.plugin, install.program) == "");
+    CHECK(distrust(install.plugin, install.program) == "");
   }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("a user without an entry has the group of the same number") {
             if (::setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 ||
                 ::setresuid(kNameless, kNameless, kNameless) != 0)
               return 77;
-            return refusal(tree.file).empty() ? 0 : 1;
+            return distrust(tree.file).empty() ? 0 : 1;
           }) == (group == kNameless ? 0 : 1));
   }
 }
@@ -223,7 +223,7 @@ TEST_CASE(
 
 TEST_CASE("a file that only its owner may change is trusted") {
   Tree tree;
-  CHECK(refusal(tree.file) == "");
+  CHECK(distrust(tree.file) == "");
 }
 
 TEST_CASE("what a group may write to is trusted when the group is the user alone") {
@@ -237,27 +237,27 @@ TEST_CASE("what a group may write to is trusted when the group is the user alone
     Tree::mode(tree.file, 0664);
     Tree::mode(tree.inner, 0775);
     Tree::mode(tree.outer, 0775);
-    CHECK(refusal(tree.file) == "");
+    CHECK(distrust(tree.file) == "");
   }
   SUBCASE("another group, of the file") {
     Tree::mode(tree.file, 0664);
     REQUIRE(::chown(tree.file.c_str(), 0, kShared) == 0);
     Tree::mode(tree.file, 0664);
-    CHECK(refusal(tree.file).find("its group may write to this file") != std::string::npos);
+    CHECK(distrust(tree.file).find("its group may write to this file") != std::string::npos);
     CHECK(help(tree.file) == "chmod g-w " + tree.file.string());
     Tree::mode(tree.file, 0644);
-    CHECK(refusal(tree.file) == "");
+    CHECK(distrust(tree.file) == "");
   }
   SUBCASE("another group, of the folder") {
     REQUIRE(::chown(tree.inner.c_str(), 0, kShared) == 0);
     Tree::mode(tree.inner, 0775);
-    CHECK(refusal(tree.file).find("its group may write to this plugin folder") !=
+    CHECK(distrust(tree.file).find("its group may write to this plugin folder") !=
           std::string::npos);
   }
   SUBCASE("another group, of a folder above") {
     REQUIRE(::chown(tree.outer.c_str(), 0, kShared) == 0);
     Tree::mode(tree.outer, 0775);
-    CHECK(refusal(tree.file).find("its group may rename folders") != std::string::npos);
+    CHECK(distrust(tree.file).find("its group may rename folders") != std::string::npos);
   }
 }
 
@@ -271,34 +271,34 @@ TEST_CASE("what belongs to another user is refused") {
   for (const fs::path& path : {tree.file, tree.inner, tree.outer}) {
     CAPTURE(path.string());
     REQUIRE(::chown(path.c_str(), kStranger, 0) == 0);
-    CHECK(refusal(tree.file).find("belongs to another user (number 54321)") != std::string::npos);
+    CHECK(distrust(tree.file).find("belongs to another user (number 54321)") != std::string::npos);
     CHECK(help(tree.file).find("copy the plugin into a folder of your own") != std::string::npos);
     REQUIRE(::chown(path.c_str(), 0, 0) == 0);
   }
-  CHECK(refusal(tree.file) == "");
+  CHECK(distrust(tree.file) == "");
 }
 
 TEST_CASE("world-writable files and folders are refused") {
   Tree tree;
   SUBCASE("file") {
     Tree::mode(tree.file, 0646);
-    CHECK(refusal(tree.file).find("anybody may write to this file") != std::string::npos);
+    CHECK(distrust(tree.file).find("anybody may write to this file") != std::string::npos);
   }
   SUBCASE("folder") {
     Tree::mode(tree.inner, 0757);
-    CHECK(refusal(tree.file).find("anybody may write to this plugin folder") != std::string::npos);
+    CHECK(distrust(tree.file).find("anybody may write to this plugin folder") != std::string::npos);
   }
   SUBCASE("folder with the sticky bit: a new file may still be planted") {
     Tree::mode(tree.inner, 01777);
-    CHECK(refusal(tree.file).find("anybody may write to this plugin folder") != std::string::npos);
+    CHECK(distrust(tree.file).find("anybody may write to this plugin folder") != std::string::npos);
   }
   SUBCASE("folder above") {
     Tree::mode(tree.outer, 0777);
-    CHECK(refusal(tree.file).find("anybody may rename folders") != std::string::npos);
+    CHECK(distrust(tree.file).find("anybody may rename folders") != std::string::npos);
   }
   SUBCASE("folder above with the sticky bit, as /tmp has") {
     Tree::mode(tree.outer, 01777);
-    CHECK(refusal(tree.file) == "");
+    CHECK(distrust(tree.file) == "");
   }
 }
 
@@ -308,16 +308,16 @@ TEST_CASE("a link is judged by both of its ends") {
   fs::create_directories(links);
   Tree::mode(links, 0755);
   fs::create_symlink(tree.file, link);
-  CHECK(refusal(link) == "");
+  CHECK(distrust(link) == "");
   SUBCASE("the target's folder") { Tree::mode(tree.inner, 0777); }
   SUBCASE("the target") { Tree::mode(tree.file, 0666); }
   SUBCASE("the link's folder") { Tree::mode(links, 0777); }
-  CHECK(refusal(link) != "");
+  CHECK(distrust(link) != "");
 }
 
 TEST_CASE("a missing file and a dangling link are refused") {
   Tree tree;
-  CHECK(refusal(tree.inner / "absent.so").find("No such file") != std::string::npos);
+  CHECK(distrust(tree.inner / "absent.so").find("No such file") != std::string::npos);
   fs::create_symlink("nowhere.so", tree.inner / "widget_c.so");
-  CHECK(refusal(tree.inner / "widget_c.so").find("No such file") != std::string::npos);
+  CHECK(distrust(tree.inner / "widget_c.so").find("No such file") != std::string::npos);
 }

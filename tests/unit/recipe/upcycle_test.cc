@@ -22,7 +22,7 @@ FieldSpec field(const char* path, FieldType type, const char* value, Fact fact =
   return spec;
 }
 
-Schema schema() {
+Schema expert_schema() {
   using enum FieldType;
   return {.name = "experts",
           .doc = "",
@@ -44,7 +44,7 @@ Schema schema() {
 
 /// The settings that are refused.
 std::string refused(const std::string& section, int64_t dense = 12) {
-  const Schema plugin = schema();
+  const Schema plugin = expert_schema();
   const Node settings = parse_yaml(section, "test");
   std::string out;
   for (const UpcycleFault& fault : upcycle_faults(HfModel(settings, plugin), dense))
@@ -53,7 +53,7 @@ std::string refused(const std::string& section, int64_t dense = 12) {
 }
 
 Upcycling how(const std::string& section) {
-  const Schema plugin = schema();
+  const Schema plugin = expert_schema();
   const Node settings = parse_yaml(section, "test");
   return upcycling_of(HfModel(settings, plugin), 12);
 }
@@ -61,7 +61,7 @@ Upcycling how(const std::string& section) {
 }  // namespace
 
 TEST_CASE("the MLPs of blocks with experts become experts") {
-  const Schema plugin = schema();
+  const Schema plugin = expert_schema();
   const Node settings = parse_yaml("{}", "test");
   const HfModel model(settings, plugin);  // blocks 2 and 4, … have experts
   CHECK(upcycled_name(model, "layers.2.mlp.gate.weight") == "layers.2.mlp.experts.gate.weight");
@@ -130,7 +130,7 @@ TEST_CASE("a folder that does not say how wide its MLP is is refused") {
 }
 
 TEST_CASE("a dense model whose settings the one with experts lacks is refused") {
-  const Schema plugin = schema();
+  const Schema plugin = expert_schema();
   Schema dense{.name = "dense",
                .doc = "",
                .fields = {field("layers", FieldType::integer, "4")},

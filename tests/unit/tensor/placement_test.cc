@@ -11,14 +11,14 @@ namespace {
 
 using Letter = Placement::Letter;
 
-const Placement kAll[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1),
-                          Placement::P()};
+const Placement kPlacements[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1),
+                                 Placement::P()};
 
 TEST_CASE("placement: text and back") {
   const char* texts[] = {"R", "I", "S(0)", "S(1)", "P"};
-  for (size_t i = 0; i < std::size(kAll); ++i) {
-    CHECK(to_text(kAll[i]) == texts[i]);
-    CHECK(parse_placement(texts[i]) == kAll[i]);
+  for (size_t i = 0; i < std::size(kPlacements); ++i) {
+    CHECK(to_text(kPlacements[i]) == texts[i]);
+    CHECK(parse_placement(texts[i]) == kPlacements[i]);
   }
   CHECK(parse_placement("S(12)").dim() == 12);
   for (const char* bad :
@@ -34,13 +34,13 @@ TEST_CASE("placement: the dual of the dual is the placement") {
   CHECK(dual(Placement::R()) == Placement::P());
   CHECK(dual(Placement::I()) == Placement::I());
   CHECK(dual(Placement::S(1)) == Placement::S(1));
-  for (Placement p : kAll) CHECK(dual(dual(p)) == p);
+  for (Placement p : kPlacements) CHECK(dual(dual(p)) == p);
 }
 
 TEST_CASE("placement: the backward of a -> b is the forward of dual(b) -> dual(a)") {
   size_t rows = 0;
-  for (Placement from : kAll)
-    for (Placement to : kAll) {
+  for (Placement from : kPlacements)
+    for (Placement to : kPlacements) {
       if (!refusal(from, to).empty()) continue;
       INFO(from, " -> ", to);
       ++rows;
@@ -72,8 +72,8 @@ TEST_CASE("placement: the table") {
 
 TEST_CASE("placement: every pair is in the table or refused with what to do") {
   std::set<std::string> refused;
-  for (Placement from : kAll)
-    for (Placement to : kAll) {
+  for (Placement from : kPlacements)
+    for (Placement to : kPlacements) {
       std::string why = refusal(from, to);
       if (why.empty()) {
         CHECK_NOTHROW(transition(from, to));

@@ -34,7 +34,7 @@ class Counting final : public HfTensorSource {
   std::vector<TensorSpec> specs_;
 };
 
-struct Folder : testing::TempDir {
+struct GgufFolder : testing::TempDir {
   void put(const std::string& name, const std::string& text) const {
     write_file_atomic(path() / name, text);
   }
@@ -111,7 +111,7 @@ TEST_CASE("q8_0 is a scale and 32 numbers, rounded half away from zero") {
 }
 
 TEST_CASE("rows of queries alternate between the halves of a head, and gemma's norms get 1") {
-  const Folder folder;
+  const GgufFolder folder;
   folder.put("tokenizer.json", kTokenizer);
   const std::string name = "model.layers.0.self_attn.q_proj.weight";
   auto values = [&](const std::string& type, const std::string& tensor, const Shape& shape) {
@@ -141,7 +141,7 @@ TEST_CASE("rows of queries alternate between the halves of a head, and gemma's n
 }
 
 TEST_CASE("what llama.cpp does not have is refused by name, and an existing file is kept") {
-  const Folder folder;
+  const GgufFolder folder;
   const fs::path to = folder.path() / "x.gguf";
   const std::vector<TensorSpec> norm = {{"model.norm.weight", DType::f32, Shape{3}}};
   auto refused = [&](const std::string& text, const std::vector<TensorSpec>& specs,

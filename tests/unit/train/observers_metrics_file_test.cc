@@ -21,14 +21,14 @@ using Json = nlohmann::json;
 
 namespace {
 
-struct Folder {
+struct MetricsFolder {
   fs::path path;
-  Folder() {
+  MetricsFolder() {
     std::string name = fs::temp_directory_path() / "mtrain-metrics-XXXXXX";
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     path = name;
   }
-  ~Folder() { fs::remove_all(path); }
+  ~MetricsFolder() { fs::remove_all(path); }
 };
 
 std::vector<Json> lines(const fs::path& path) {
@@ -40,7 +40,7 @@ std::vector<Json> lines(const fs::path& path) {
   return out;
 }
 
-StepMetrics step_metrics(int64_t step, double loss) {
+StepMetrics metrics_of_step(int64_t step, double loss) {
   return {.step = step,
           .loss = loss,
           .grad_norm = 0.1 * static_cast<double>(step),
@@ -66,11 +66,11 @@ std::set<std::string> keys(const Json& line) {
 }  // namespace
 
 TEST_CASE("each step is one object with exactly the published keys, readable at once") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
   for (int64_t step = 1; step <= 3; ++step) {
-    metrics->on_step(step_metrics(step, 1.0 / static_cast<double>(step)));
+    metrics->on_step(metrics_of_step(step, 1.0 / static_cast<double>(step)));
     CHECK(lines(path).size() == static_cast<size_t>(step));
   }
   Json line = lines(path)[2];
@@ -85,7 +85,7 @@ TEST_CASE("each step is one object with exactly the published keys, readable at 
 }
 
 TEST_CASE("every double comes back bit for bit") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
   std::vector<double> values = {
@@ -99,7 +99,7 @@ TEST_CASE("every double comes back bit for bit") {
     if (std::isfinite(value)) values.push_back(value);
   }
   for (size_t i = 0; i < values.size(); ++i) {
-    metrics->on_step(step_metrics(static_cast<int64_t>(i + 1), values[i]));
+    metrics->on_step(metrics_of_step(static_cast<int64_t>(i + 1), values[i]));
     metrics->on_eval({.step = static_cast<int64_t>(i + 1), .split = "valid", .loss = values[i]});
   }
   auto back = lines(path);
@@ -113,10 +113,10 @@ TEST_CASE("every double comes back bit for bit") {
 }
 
 TEST_CASE("a figure that is not finite is null and keeps its text") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
-  StepMetrics m = step_metrics(1, std::numeric_limits<double>::quiet_NaN());
+  StepMetrics m = metrics_of_step(1, std::numeric_limits<double>::quiet_NaN());
   m.grad_norm = std::numeric_limits<double>::infinity();
   m.mfu = 0;
   metrics->on_step(m);
@@ -133,10 +133,10 @@ TEST_CASE("a figure that is not finite is null and keeps its text") {
 
 TEST_CASE(
     "a step that was passed over has a line of its own, with a validation where there was one") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
-  metrics->on_step(step_metrics(1, 2.0));
+  metrics->on_step(metrics_of_step(1, 2.0));
   metrics->on_skipped_step(2, 8192);
   metrics->on_skipped_step(3, 12288);
   metrics->on_eval({.step = 3, .split = "valid", .loss = 1.5});
@@ -153,12 +153,12 @@ TEST_CASE(
 
 TEST_CASE(
     "a validation goes into the line of its step; only one without a step gets a line of its own") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
   metrics->on_eval({.step = 0, .split = "valid", .loss = 5.5});
   for (int64_t step = 1; step <= 4; ++step) {
-    metrics->on_step(step_metrics(step, 2.0));
+    metrics->on_step(metrics_of_step(step, 2.0));
     if (step % 2 == 0)
       metrics->on_eval(
           {.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
@@ -180,11 +180,11 @@ TEST_CASE(
 }
 
 TEST_CASE("resuming drops later steps and a torn last line, whatever the place of the tear") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   {
     auto metrics = make_metrics_file(path, 0);
-    for (int64_t step = 1; step <= 10; ++step) metrics->on_step(step_metrics(step, 2.0));
+    for (int64_t step = 1; step <= 10; ++step) metrics->on_step(metrics_of_step(step, 2.0));
   }
   const std::string whole = read_file(path);
   const size_t line_bytes = whole.find('\n') + 1;
@@ -194,7 +194,7 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
       { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, size); }
       {
         auto metrics = make_metrics_file(path, first);
-        metrics->on_step(step_metrics(first + 1, 7.0));
+        metrics->on_step(metrics_of_step(first + 1, 7.0));
       }
       auto all = lines(path);
       size_t complete = static_cast<size_t>(
@@ -209,7 +209,7 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
 }
 
 TEST_CASE("lines of others before the place of resuming stay") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   for (std::string note :
        {std::string("{\"note\":\"mine\"}\n"), std::string(300'000, 'x') + "\n\n"}) {
@@ -221,14 +221,14 @@ TEST_CASE("lines of others before the place of resuming stay") {
 }
 
 TEST_CASE("a file truncated by someone else while the run goes on is not damaged further") {
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
-  metrics->on_step(step_metrics(1, 2.0));
-  metrics->on_step(step_metrics(2, 2.0));
+  metrics->on_step(metrics_of_step(1, 2.0));
+  metrics->on_step(metrics_of_step(2, 2.0));
   fs::resize_file(path, 0);
   metrics->on_eval({.step = 2, .split = "valid", .loss = 1.5});  // its line is gone
-  metrics->on_step(step_metrics(3, 2.0));
+  metrics->on_step(metrics_of_step(3, 2.0));
   auto all = lines(path);
   REQUIRE(all.size() == 2);
   CHECK(all[0]["step"] == 2);
@@ -240,7 +240,7 @@ TEST_CASE(
     "a full disk costs lines, never half a line, and writing goes on when there is room again") {
   // A size limit on files truncates a write exactly as a full disk does. It holds for a whole
   // process: use a child.
-  Folder folder;
+  MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
   pid_t child = ::fork();
   if (child == 0) {
@@ -252,7 +252,7 @@ TEST_CASE(
     for (int64_t step = 1; step <= 10; ++step) {
       limit.rlim_cur = step < 4 || step > 7 ? limit.rlim_max : 3 * 250;  // inside a line
       ::setrlimit(RLIMIT_FSIZE, &limit);
-      metrics->on_step(step_metrics(step, 2.0));
+      metrics->on_step(metrics_of_step(step, 2.0));
     }
     ::_exit(0);
   }
@@ -267,12 +267,12 @@ TEST_CASE(
 TEST_CASE(
     "a folder that is not there, a device that is always full and a directory in the way throw "
     "nothing") {
-  Folder folder;
+  MetricsFolder folder;
   fs::create_directories(folder.path / "dir");
   for (const fs::path& path :
        {folder.path / "none" / "metrics.jsonl", fs::path("/dev/full"), folder.path / "dir"}) {
     auto metrics = make_metrics_file(path, 3);
-    metrics->on_step(step_metrics(4, 2.0));
+    metrics->on_step(metrics_of_step(4, 2.0));
     metrics->on_eval({.step = 4, .split = "valid", .loss = 1.5});
     metrics->on_end(4);
   }

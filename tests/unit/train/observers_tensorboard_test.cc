@@ -19,14 +19,14 @@ using namespace mtrain;
 
 namespace {
 
-struct Folder {
+struct EventsFolder {
   fs::path path;
-  Folder() {
+  EventsFolder() {
     std::string name = fs::temp_directory_path() / "mtrain-events-XXXXXX";
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     path = name;
   }
-  ~Folder() { fs::remove_all(path); }
+  ~EventsFolder() { fs::remove_all(path); }
 };
 
 // A reader that shares nothing with the writer: the checksum bit by bit, the wire format from its
@@ -144,14 +144,14 @@ std::vector<Event> read_events(const fs::path& path) {
   return out;
 }
 
-std::vector<fs::path> files(const fs::path& folder) {
+std::vector<fs::path> event_files(const fs::path& folder) {
   std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(folder)) out.push_back(entry.path());
   std::sort(out.begin(), out.end());
   return out;
 }
 
-StepMetrics step_metrics(int64_t step) {
+StepMetrics events_of_step(int64_t step) {
   return {.step = step,
           .loss = 5.0 / static_cast<double>(step),
           .grad_norm = 0.5,
@@ -168,13 +168,13 @@ StepMetrics step_metrics(int64_t step) {
 TEST_CASE("the test's own checksum is CRC-32C") { CHECK(slow_crc32c("123456789") == 0xE3069283u); }
 
 TEST_CASE("an event file decodes to what was logged") {
-  Folder folder;
+  EventsFolder folder;
   auto board = make_tensorboard(folder.path / "tb");
   board->on_start({.total_steps = 300});
-  for (int64_t step = 1; step <= 300; ++step) board->on_step(step_metrics(step));
+  for (int64_t step = 1; step <= 300; ++step) board->on_step(events_of_step(step));
   board->on_eval({.step = 300, .split = "valid", .loss = 1.5});
   board->on_eval({.step = 300, .split = "test", .loss = 1.25});
-  auto found = files(folder.path / "tb");
+  auto found = event_files(folder.path / "tb");
   REQUIRE(found.size() == 1);
   CHECK(found[0].filename().string().starts_with("events.out.tfevents."));
 
@@ -201,24 +201,24 @@ TEST_CASE("an event file decodes to what was logged") {
 }
 
 TEST_CASE("an unknown mfu is left out, a loss that is not finite is kept") {
-  Folder folder;
+  EventsFolder folder;
   auto board = make_tensorboard(folder.path);
-  StepMetrics m = step_metrics(1);
+  StepMetrics m = events_of_step(1);
   m.mfu = 0;
   m.loss = std::numeric_limits<double>::infinity();
   board->on_step(m);
-  auto events = read_events(files(folder.path).at(0));
+  auto events = read_events(event_files(folder.path).at(0));
   CHECK(events.at(1).scalars.count("train/mfu") == 0);
   CHECK(std::isinf(events.at(1).scalars.at("train/loss")));
 }
 
 TEST_CASE("a resumed run writes a second file that starts a new session at its first step") {
-  Folder folder;
-  make_tensorboard(folder.path)->on_step(step_metrics(1));
+  EventsFolder folder;
+  make_tensorboard(folder.path)->on_step(events_of_step(1));
   auto board = make_tensorboard(folder.path);  // within the same second, on the same host
   board->on_start({.first_step = 40});
-  board->on_step(step_metrics(41));
-  auto found = files(folder.path);
+  board->on_step(events_of_step(41));
+  auto found = event_files(folder.path);
   REQUIRE(found.size() == 2);
   CHECK(read_events(found[0]).size() == 2);
   auto events = read_events(found[1]);
@@ -232,7 +232,7 @@ TEST_CASE("a folder that cannot be written throws nothing") {
   for (const char* path : {"/dev/null/tb", "/proc/none"}) {
     auto board = make_tensorboard(path);
     board->on_start({.first_step = 1});
-    board->on_step(step_metrics(2));
+    board->on_step(events_of_step(2));
     board->on_end(2);
   }
 }
