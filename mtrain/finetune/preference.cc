@@ -195,6 +195,8 @@ class PreferenceLoader {
     take_block();
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
+    file_.form = chats_ == 0 ? "as plain text, without a chat template"
+                             : cat("in the chat template ", printable(encoder_.template_name()));
     if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
     MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
@@ -211,6 +213,12 @@ class PreferenceLoader {
     file_.unused = names_->finish(what);
     if (std::string warning = empty_.warning(what, file_.records); !warning.empty())
       file_.unused.push_back(std::move(warning));
+    if (!settings_.records.prompt.empty())
+      file_.unused.push_back(
+          cat("dataset.prompt has no effect on ", what, ": only alpaca records of sft use it"));
+    if (chats_ == 0)
+      for (std::string& warning : settings_.records.unused_templates(what))
+        file_.unused.push_back(std::move(warning));
     if (file_.alike > 0 && file_.alike < file_.size())
       file_.unused.push_back(cat(what, ": ", alike_words(file_),
                                  "\n  help: remove these records (first: ", first_alike_, ")"));
@@ -245,6 +253,7 @@ class PreferenceLoader {
       if (scored_ && file_.pairs) preference.margin = margin_of(record, options_);
       block_.push_back(std::move(preference));
       const Preference& read = block_.back();
+      chats_ += read.chosen.kind == Example::Kind::chat;
       empty_.note(read.rejected && has_empty_answer(*read.rejected) ? *read.rejected : read.chosen);
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
@@ -310,6 +319,7 @@ class PreferenceLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
+  int64_t chats_ = 0;
   std::string first_alike_;
   int64_t shortest_ = INT64_MAX, longest_ = 0;  // tokens of the records that are too long
   std::optional<MappedNames> names_;

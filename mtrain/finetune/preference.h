@@ -49,6 +49,7 @@ struct MT_API PreferenceFile {
   std::vector<bool> good;                       // labels: of each
   std::vector<float> margins;                   // pairs for a model of scores: of each
   std::vector<std::string> places;              // of each record that is left
+  std::string form;  // "in the chat template llama3", "as plain text": of its records
   std::vector<std::string> unused;  // warnings: settings without effect, records without use
   int64_t size() const { return static_cast<int64_t>(places.size()); }
   std::string summary(int64_t seq_length) const;

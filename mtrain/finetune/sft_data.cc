@@ -115,17 +115,8 @@ class FileLoader {
                                  ": its records are not packed\n  help: dataset.packing=offline"));
     if (file_.counts.chats > 0) return;
     note_unused_choice(what);
-    for (const auto& [name, value] :
-         {std::pair{"chat_template", &r.chat_template}, {"template_path", &r.template_path}})
-      if (!value->empty())
-        file_.unused.push_back(cat("dataset.", name, " has no effect on ", what,
-                                   ": none of its records is a conversation, so the model does not "
-                                   "learn the format of the template\n  help: leave it out, or "
-                                   "write the records as messages"));
-    if (r.template_name != RecordSettings{}.template_name && r.chat_template.empty() &&
-        r.template_path.empty())
-      file_.unused.push_back(cat("dataset.template_name has no effect on ", what,
-                                 ": none of its records is a conversation\n  help: leave it out"));
+    for (std::string& warning : r.unused_templates(what))
+      file_.unused.push_back(std::move(warning));
   }
 
   /// `all` has an effect on records that have a part without loss; `last` only on conversations.

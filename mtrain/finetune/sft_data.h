@@ -26,6 +26,8 @@ struct MT_API RecordSettings : RecordFiles {
   int64_t max_bad = 1000;
   void bind(Fields& f);
   FormatOptions format_options() const;
+  /// Warnings of settings of a chat template, for records without conversations. `what`: the file.
+  std::vector<std::string> unused_templates(const std::string& what) const;
   EncoderOptions encoder_options(const fs::path& base_directory) const;
 };
 

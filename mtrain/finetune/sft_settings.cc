@@ -106,6 +106,22 @@ void RecordSettings::bind(Fields& f) {
       .resume(ResumeClass::safe);
 }
 
+std::vector<std::string> RecordSettings::unused_templates(const std::string& what) const {
+  std::vector<std::string> out;
+  for (const auto& [name, value] :
+       {std::pair{"chat_template", &chat_template}, {"template_path", &template_path}})
+    if (!value->empty())
+      out.push_back(cat("dataset.", name, " has no effect on ", what,
+                        ": none of its records is a conversation, so the model does not learn the "
+                        "format of the template\n  help: leave it out, or write the records as "
+                        "messages"));
+  if (template_name != RecordSettings{}.template_name && chat_template.empty() &&
+      template_path.empty())
+    out.push_back(cat("dataset.template_name has no effect on ", what,
+                      ": none of its records is a conversation\n  help: leave it out"));
+  return out;
+}
+
 FormatOptions RecordSettings::format_options() const {
   check_prompt(prompt);
   FormatOptions out{.columns = names_of(columns, "dataset.columns"),

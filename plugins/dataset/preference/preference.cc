@@ -76,7 +76,7 @@ class PreferenceDataset final : public Dataset, public AnswerData {
                                                context_.seq_length, context_.labels > 0);
     if (context_.log_summary) {
       file.log_unused();
-      log_info(file.summary(context_.seq_length));
+      log_info(file.summary(context_.seq_length), "; its answers are learnt ", file.form);
     }
     return file;
   }

@@ -423,6 +423,9 @@ TEST_CASE(
             "p.jsonl (pairs): 1 of 2 records; 1 left out for having more than 16 tokens\n"
             "p.jsonl:1, chosen, 5 tokens, 3 trained on:\n0|0|[a]|[b]|[<|endoftext|>]\n"
             "p.jsonl:1, rejected, 4 tokens, 2 trained on:\n0|0|[c]|[<|endoftext|>]\n"));
+  shown = cli_in(scratch.path(),
+                 "data show p.jsonl -t byte --dataset preference dataset.chat_template=vicuna");
+  CHECK_MESSAGE(has(shown.err, "dataset.chat_template has no effect on p.jsonl (pairs)"), shown.err);
   put(scratch / "k.jsonl",
       "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", "
       "\"completion\": \"b\", \"label\": "

@@ -325,9 +325,8 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
     pair(R"({"prompt":"q","chosen":[{"role":"user","content":"other"}],
       "rejected":[{"role":"assistant","content":"r"}]})");
   });
-  expect_fault("has system, and its prompt and answer are texts", [&] {
-    pair(R"({"system":"s","prompt":"p","chosen":"c","rejected":"r"})");
-  });
+  expect_fault("has system, and its prompt and answer are texts",
+               [&] { pair(R"({"system":"s","prompt":"p","chosen":"c","rejected":"r"})"); });
   expect_fault("has tools", [&] {
     pair(R"({"tools":["t"],"prompt":"p","completion":"c","label":true})", "labels");
   });
