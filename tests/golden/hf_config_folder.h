@@ -21,18 +21,13 @@ using Json = nlohmann::ordered_json;
 
 inline fs::path here() { return source_root() / "tests/golden"; }
 
-inline PluginHost& plugins() {
-  static PluginHost host = built_plugins();
-  return host;
-}
-
 inline const HfFamilies& families() {
-  static const HfFamilies all = HfFamilies::read(plugins().folders());
+  static const HfFamilies all = HfFamilies::read(shared_plugins().folders());
   return all;
 }
 
 inline const SchemaCatalog& catalog() {
-  static const SchemaCatalog all = schema_catalog(plugins());
+  static const SchemaCatalog all = schema_catalog(shared_plugins());
   return all;
 }
 
@@ -87,7 +82,7 @@ inline Recipe recipe_of(const fs::path& folder, const std::string& model) {
                       .directory = fs::temp_directory_path(),
                       .overrides = {},
                       .cluster = {}},
-                     plugins());
+                     shared_plugins());
 }
 
 inline void expect(const Recipe& recipe, std::initializer_list<const char*> parts) {

@@ -167,7 +167,7 @@ Recipe recipe_of_config(const Json& config) {
                         .cluster = {}};
   for (const HfSetting& setting : read_config.settings)
     request.overrides.push_back({cat(setting.path, "=", text_of(setting.value)), 2});
-  return read_recipe(request, plugins());
+  return read_recipe(request, shared_plugins());
 }
 
 }  // namespace
@@ -179,6 +179,6 @@ TEST_CASE("published models have as many parameters as published") {
           model.published);
     const Recipe recipe = recipe_of_config(model.config);
     CHECK_MESSAGE(recipe.report.errors() == 0, recipe.report.text());
-    CHECK(BuiltModel(recipe, plugins()).parameters() == model.parameters);
+    CHECK(BuiltModel(recipe, shared_plugins()).parameters() == model.parameters);
   }
 }

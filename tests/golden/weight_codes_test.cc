@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlocks = 10000, kRow = 640;
 
-nlohmann::json golden() {
+nlohmann::json golden_codes() {
   return nlohmann::json::parse(
       std::ifstream(testing::source_root() / "tests/golden/qlora/codes.json"));
 }
@@ -75,7 +75,7 @@ std::vector<float> decoded(const std::vector<uint8_t>& codes, const std::vector<
 }  // namespace
 
 TEST_CASE("NF4: codes, scales and values of 10,000 blocks are those of bitsandbytes") {
-  const nlohmann::json want = golden();
+  const nlohmann::json want = golden_codes();
   const std::vector<float> x = numbers();
   REQUIRE(digest(x) == want.at("values").get<std::string>());
   const Nf4 got = encoded(x);
@@ -91,7 +91,7 @@ TEST_CASE("NF4: codes, scales and values of 10,000 blocks are those of bitsandby
 }
 
 TEST_CASE("scales as codes are those of bitsandbytes") {
-  const nlohmann::json want = golden().at("nested");
+  const nlohmann::json want = golden_codes().at("nested");
   const Nf4 weight = encoded(numbers());
   const auto offset = want.at("offset").get<float>();
   // torch sums floats in another order.
@@ -108,7 +108,7 @@ TEST_CASE("scales as codes are those of bitsandbytes") {
 }
 
 TEST_CASE("INT8: codes, scales and values are those of bitsandbytes") {
-  const nlohmann::json want = golden().at("int8");
+  const nlohmann::json want = golden_codes().at("int8");
   const std::vector<float> x = numbers();
   std::vector<uint8_t> codes(x.size());
   std::vector<float> scales, values;

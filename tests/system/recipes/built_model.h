@@ -12,11 +12,6 @@
 namespace mtrain::testing {
 
 inline const fs::path kRecipes = source_root() / "recipes";
-/// The plugins of this build, for the whole process.
-inline PluginHost& plugins() {
-  static PluginHost host = built_plugins();
-  return host;
-}
 
 class BuiltModel {
  public:

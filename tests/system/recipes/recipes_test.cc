@@ -44,7 +44,7 @@ Recipe shipped_recipe(const std::string& name, const std::vector<std::string>& o
   if (!own_data) request.overrides.push_back({"dataset.path=data/corpus", 2});  // the user's to say
   for (const auto& text : overrides)
     request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
-  return read_recipe(request, testing::plugins());
+  return read_recipe(request, testing::shared_plugins());
 }
 
 /// The resolved figures of a model, and what they amount to.
@@ -323,7 +323,7 @@ TEST_CASE("peft=lora turns any recipe into one of low-rank adapters") {
 }
 
 TEST_CASE("a preset may be named where its settings would stand") {
-  SchemaCatalog catalog = schema_catalog(testing::plugins());
+  SchemaCatalog catalog = schema_catalog(testing::shared_plugins());
   struct Choice {
     const char* text;
     std::vector<OverrideText> overrides;
@@ -387,7 +387,7 @@ TEST_CASE("what is not implemented can be chosen away") {
 }
 
 TEST_CASE("every option of every group is read without a fault") {
-  SchemaCatalog catalog = schema_catalog(testing::plugins());
+  SchemaCatalog catalog = schema_catalog(testing::shared_plugins());
   size_t options = 0;
   const fs::path base = testing::kRecipes / "llama32_1b.yaml";
   std::ifstream file(base);

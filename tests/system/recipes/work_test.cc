@@ -23,7 +23,7 @@ Recipe worked_recipe(const std::string& name) {
                         .overrides = {},
                         .cluster = {}};
   if (name == "deepseek_v3") request.overrides.push_back({"model.mtp.layers=0", 2});
-  return read_recipe(request, plugins());
+  return read_recipe(request, shared_plugins());
 }
 
 /// True if this build lacks the model itself.
@@ -96,7 +96,7 @@ TEST_CASE("operations of a token are those that were published") {
     CAPTURE(row.seq_length);
     CAPTURE(std::string(row.published));
     const Recipe read = worked_recipe(row.name);
-    const double flops = BuiltModel(read, plugins()).flops(row.seq_length);
+    const double flops = BuiltModel(read, shared_plugins()).flops(row.seq_length);
     CAPTURE(flops);
     CHECK(std::fabs(flops / row.flops - 1) <= row.within);
   }
@@ -107,7 +107,7 @@ TEST_CASE("parameters that a token meets are as many as published") {
     CAPTURE(std::string(row.name));
     CAPTURE(std::string(row.published));
     const Recipe read = worked_recipe(row.name);
-    const BuiltModel model(read, plugins());
+    const BuiltModel model(read, shared_plugins());
     const Node& section = read.config.root().at("model");
     const double table =
         static_cast<double>(section.at("vocab_size").as_int() * section.at("hidden_size").as_int());
@@ -126,7 +126,7 @@ TEST_CASE("without attention scores, a token's operations are six for each weigh
     const Recipe read = worked_recipe(name);
     // In a T5, a token of the encoder and one of the decoder meet different weights.
     if (lacks_model(read) || read.settings.model.type == "t5") continue;
-    const BuiltModel model(read, plugins());
+    const BuiltModel model(read, shared_plugins());
     CHECK(model.flops(0) == doctest::Approx(6 * products_of(model, read)).epsilon(1e-6));
     CHECK(model.flops(4096) > model.flops(0));
     ++models;

@@ -86,7 +86,7 @@ class Folder:
         while waiting:
             file = waiting.pop()
             for name in re.findall(r'#include "(.+?)"', file.read_text()):
-                for header in (root / name, file.parent / name):
+                for header in (root / name, root / "tests" / name, file.parent / name):
                     if header.is_file() and header not in self.headers:
                         self.headers.add(header)
                         waiting.append(header)

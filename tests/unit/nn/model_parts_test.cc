@@ -8,15 +8,15 @@
 namespace mtrain {
 namespace {
 
-struct Spec {
+struct PartSpec {
   const char* name;
   int64_t stage = 0;
   ParamRole role = ParamRole::matrix;
 };
 
-std::deque<Parameter> make(const std::vector<Spec>& specs) {
+std::deque<Parameter> parameters_of(const std::vector<PartSpec>& specs) {
   std::deque<Parameter> parameters;
-  for (const Spec& spec : specs) {
+  for (const PartSpec& spec : specs) {
     Parameter& p = parameters.emplace_back();
     p.name = spec.name, p.stage = spec.stage, p.role = spec.role;
   }
@@ -35,13 +35,13 @@ TEST_CASE("model parts: blocks are named by their number") {
 }
 
 TEST_CASE("model parts: what comes before the blocks, each block, what comes after them") {
-  auto whole = make({{"embed.weight", 0, kTable},
-                     {"positions.weight", 0, kTable},
-                     {"layers.0.norm"},
-                     {"layers.0.experts.up", 0, ParamRole::expert_matrix},
-                     {"layers.1.mlp"},
-                     {"norm.weight"},
-                     {"head.weight", 0, kHead}});
+  auto whole = parameters_of({{"embed.weight", 0, kTable},
+                              {"positions.weight", 0, kTable},
+                              {"layers.0.norm"},
+                              {"layers.0.experts.up", 0, ParamRole::expert_matrix},
+                              {"layers.1.mlp"},
+                              {"norm.weight"},
+                              {"head.weight", 0, kHead}});
   CHECK(parts_of(whole) ==
         std::vector<PartId>{{0, 0}, {0, 0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 3}});
   StageParts parts = {{.name = "embed"},
@@ -57,12 +57,12 @@ TEST_CASE("model parts: what comes before the blocks, each block, what comes aft
 }
 
 TEST_CASE("model parts: a tied table of another stage, on another rank and on the same one") {
-  auto last = make({{"embed.weight", 3, kTable}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
+  auto last = parameters_of({{"embed.weight", 3, kTable}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
   CHECK(stage_parts(last, 3, false, true, 1) ==
         StageParts{{.name = "table", .computes = false},
                    {.name = "7", .block = true},
                    {.name = "head", .also_reads = {PartId{3, 0}}}});
-  auto both = make(
+  auto both = parameters_of(
       {{"embed.weight", 0, kTable}, {"layers.0.mlp", 0}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
   CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}});
   CHECK(stage_parts(both, 0, true, false, 1) ==
@@ -73,21 +73,21 @@ TEST_CASE("model parts: a tied table of another stage, on another rank and on th
 
 TEST_CASE("model parts: stages without blocks") {
   CHECK(stage_parts({}, 0, false, false, 1).empty());
-  auto embed = make({{"embed.weight", 0, kTable}});
+  auto embed = parameters_of({{"embed.weight", 0, kTable}});
   CHECK(stage_parts(embed, 0, true, false, 1) == StageParts{{.name = "embed"}});
-  auto head = make({{"embed.weight", 1, kTable}, {"norm.weight", 1}});
+  auto head = parameters_of({{"embed.weight", 1, kTable}, {"norm.weight", 1}});
   CHECK(stage_parts(head, 1, false, true, 1) == StageParts{{.name = "head"}});
-  auto between = make({{"down.0.mlp"}, {"middle.mlp"}, {"up.0.mlp"}});
+  auto between = parameters_of({{"down.0.mlp"}, {"middle.mlp"}, {"up.0.mlp"}});
   CHECK(stage_parts(between, 0, false, false, 1) ==
         StageParts{{.name = "0", .block = true}, {.name = "middle"}, {.name = "0", .block = true}});
 }
 
 TEST_CASE("model parts: declared in the order of forward, whatever the order of the parameters") {
-  auto parameters = make({{"embed.weight", 0, kTable},
-                          {"norm.weight"},
-                          {"layers.1.mlp"},
-                          {"layers.0.norm"},
-                          {"layers.0.experts.up", 0, ParamRole::expert_matrix}});
+  auto parameters = parameters_of({{"embed.weight", 0, kTable},
+                                   {"norm.weight"},
+                                   {"layers.1.mlp"},
+                                   {"layers.0.norm"},
+                                   {"layers.0.experts.up", 0, ParamRole::expert_matrix}});
   const std::vector<ComputedPart> declared = {
       {"embed"}, {"layers.0"}, {"layers.1"}, {"head", {"norm"}}};
   CHECK(declared_parts(parameters, 0, declared, 4) ==
@@ -99,13 +99,13 @@ TEST_CASE("model parts: declared in the order of forward, whatever the order of 
 }
 
 TEST_CASE("model parts: parameters that several declared parts read are parts of their own") {
-  auto parameters = make({{"embed.weight", 0, kTable},
-                          {"layers.0.norm"},
-                          {"layers.0.attn.qkv"},
-                          {"layers.0.attn.out"},
-                          {"layers.1.norm"},
-                          {"spare"},
-                          {"norm"}});
+  auto parameters = parameters_of({{"embed.weight", 0, kTable},
+                                   {"layers.0.norm"},
+                                   {"layers.0.attn.qkv"},
+                                   {"layers.0.attn.out"},
+                                   {"layers.1.norm"},
+                                   {"spare"},
+                                   {"norm"}});
   const std::vector<ComputedPart> declared = {
       {"embed"}, {"layers.0"}, {"layers.1", {"layers.0.attn"}}, {"head", {"norm", "embed.weight"}}};
   CHECK(declared_parts(parameters, 0, declared, 1) ==
@@ -122,7 +122,7 @@ TEST_CASE("model parts: parameters that several declared parts read are parts of
 
 TEST_CASE("model parts: a block that is recomputed alone has its whole path as a name") {
   auto parameters =
-      make({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"mtp.0.enorm"}, {"norm"}});
+      parameters_of({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"mtp.0.enorm"}, {"norm"}});
   CHECK(declared_parts(parameters, 0,
                        {{"embed"},
                         {"layers.0"},
@@ -141,7 +141,7 @@ TEST_CASE("model parts: a block that is recomputed alone has its whole path as a
 }
 
 TEST_CASE("model parts: a block that is declared each time that it computes") {
-  auto parameters = make({{"layers.0.mlp"}, {"layers.1.mlp"}, {"layers.10.mlp"}});
+  auto parameters = parameters_of({{"layers.0.mlp"}, {"layers.1.mlp"}, {"layers.10.mlp"}});
   const PartId first{0, 1}, second{0, 0};
   CHECK(declared_parts(parameters, 0,
                        {{"layers.10"}, {"layers.1"}, {"layers.0"}, {"layers.1"}, {"layers.0"}},
@@ -155,14 +155,14 @@ TEST_CASE("model parts: a block that is declared each time that it computes") {
 }
 
 TEST_CASE("model parts: a declared part reads parameters of another stage of the rank") {
-  auto both = make({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"norm", 3}});
+  auto both = parameters_of({{"embed.weight", 0, kTable}, {"layers.0.mlp"}, {"norm", 3}});
   CHECK(declared_parts(both, 3, {{"head", {"norm", "embed"}}}, 1) ==
         StageParts{{.name = "head", .also_reads = {PartId{0, 0}}}});
   CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}});
 }
 
 TEST_CASE("model parts: a declared part or path without parameters is an error of the plugin") {
-  auto parameters = make({{"layers.0.mlp"}});
+  auto parameters = parameters_of({{"layers.0.mlp"}});
   for (const auto& [declared, text] : std::vector<std::pair<ComputedPart, const char*>>{
            {{"layers.1"}, "a part 'layers.1', but there are no parameters below"},
            {{"layers"}, ""},

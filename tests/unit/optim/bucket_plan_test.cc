@@ -9,15 +9,15 @@
 namespace mtrain {
 namespace {
 
-struct Spec {
+struct BucketSpec {
   const char* name;
   int64_t size;
   bool expert = false, late = false;
 };
 
-std::deque<Parameter> make(const std::vector<Spec>& specs) {
+std::deque<Parameter> parameters_of(const std::vector<BucketSpec>& specs) {
   std::deque<Parameter> parameters;
-  for (const Spec& spec : specs) {
+  for (const BucketSpec& spec : specs) {
     Parameter& p = parameters.emplace_back();
     p.name = spec.name, p.global = p.local = {spec.size}, p.expert = spec.expert;
     if (spec.late) p.partial.push_back({nullptr, 0, spec.size});
@@ -25,15 +25,15 @@ std::deque<Parameter> make(const std::vector<Spec>& specs) {
   return parameters;
 }
 
-const std::vector<Spec> kModel = {{"embed.weight", 100},
-                                  {"layers.0.norm.weight", 8, false, true},
-                                  {"layers.0.mlp.weight", 300},
-                                  {"layers.0.experts.up", 64, true},
-                                  {"layers.1.norm.weight", 8, false, true},
-                                  {"layers.1.mlp.weight", 301},
-                                  {"layers.1.experts.up", 65, true},
-                                  {"norm.weight", 9},
-                                  {"head.weight", 50}};
+const std::vector<BucketSpec> kModel = {{"embed.weight", 100},
+                                        {"layers.0.norm.weight", 8, false, true},
+                                        {"layers.0.mlp.weight", 300},
+                                        {"layers.0.experts.up", 64, true},
+                                        {"layers.1.norm.weight", 8, false, true},
+                                        {"layers.1.mlp.weight", 301},
+                                        {"layers.1.experts.up", 65, true},
+                                        {"norm.weight", 9},
+                                        {"head.weight", 50}};
 
 std::vector<std::string> names(const BucketPlan& bucket) {
   std::vector<std::string> out;
@@ -44,7 +44,7 @@ std::vector<std::string> names(const BucketPlan& bucket) {
 TEST_CASE("bucket plan: weights that may be codes share no bucket with others") {
   QuantizedWeight quantized;
   for (int zero_stage : {0, 1, 3}) {
-    auto parameters = make(kModel);
+    auto parameters = parameters_of(kModel);
     for (Parameter& p : parameters)
       if (p.name.find("mlp") != p.name.npos || p.name.find("up") != p.name.npos)
         p.quantized = &quantized;
@@ -65,7 +65,7 @@ TEST_CASE(
   for (int zero_stage : {0, 1, 2, 3})
     for (int shards : {1, 2, 3, 7})
       for (int64_t size : {1, 200, 0}) {
-        auto parameters = make(kModel);
+        auto parameters = parameters_of(kModel);
         auto plans = plan_buckets(parameters, {.zero_stage = zero_stage,
                                                .bucket_size = size,
                                                .dense_shards = shards,
@@ -102,7 +102,7 @@ TEST_CASE(
 }
 
 TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block") {
-  auto parameters = make(kModel);
+  auto parameters = parameters_of(kModel);
   auto by_size = plan_buckets(
       parameters, {.zero_stage = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
   REQUIRE(by_size.size() == 4);
@@ -129,7 +129,8 @@ TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block
 }
 
 TEST_CASE("bucket plan: in the order of the parts that the model declares") {
-  auto parameters = make({{"head.weight", 50}, {"layers.1.mlp", 60}, {"layers.0.mlp", 70}});
+  auto parameters =
+      parameters_of({{"head.weight", 50}, {"layers.1.mlp", 60}, {"layers.0.mlp", 70}});
   for (size_t i = 0; i < 3; ++i) parameters[i].part = static_cast<int16_t>(2 - i);
   auto plans = plan_buckets(parameters, {.bucket_size = 100});
   REQUIRE(plans.size() == 2);
