@@ -1,6 +1,7 @@
 // mtrain export, import and convert: Hugging Face folders from runs, runs from Hugging Face
 // folders, and such folders in another type.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -11,8 +12,10 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
@@ -66,6 +69,16 @@ void say_done(const Cli& cli, const ExportOptions& options, const HfExported& do
             << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
 }
 
+/// Whether the folder of the adapters' model has a place for each tensor. One of a language model
+/// has none for a new head of scores.
+bool can_merge(const PeftAdapter& adapter) {
+  const bool score = std::ranges::any_of(
+      adapter.whole, [](const PeftWhole& w) { return w.tensor == kScoreWeight; });
+  if (!score || !is_hugging_face(adapter.base)) return true;
+  const HfDir folder(adapter.base);
+  return HfWeights(folder).find(kScoreWeight) != nullptr;
+}
+
 /// A run of adapters becomes a folder of peft.
 void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun& run,
                     PluginHost& plugins) {
@@ -83,7 +96,8 @@ void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun
       write_peft_folder(adapter, exported_dtype(options).value_or(DType::f32), options.to);
   say_done(cli, options, done,
            cat("adapters of step ", run.step, " for ", counted(adapter.modules.size(), "weight")));
-  if (!cli.quiet) std::cout << "  for a folder with all weights: " << merge << "DIR\n";
+  if (!cli.quiet && can_merge(adapter))
+    std::cout << "  for a folder with all weights: " << merge << "DIR\n";
 }
 
 void export_run(const Cli& cli, const ExportOptions& options) {

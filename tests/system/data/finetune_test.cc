@@ -425,7 +425,8 @@ TEST_CASE(
             "p.jsonl:1, rejected, 4 tokens, 2 trained on:\n0|0|[c]|[<|endoftext|>]\n"));
   shown = cli_in(scratch.path(),
                  "data show p.jsonl -t byte --dataset preference dataset.chat_template=vicuna");
-  CHECK_MESSAGE(has(shown.err, "dataset.chat_template has no effect on p.jsonl (pairs)"), shown.err);
+  CHECK_MESSAGE(has(shown.err, "dataset.chat_template has no effect on p.jsonl (pairs)"),
+                shown.err);
   put(scratch / "k.jsonl",
       "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", "
       "\"completion\": \"b\", \"label\": "
