@@ -24,10 +24,10 @@ if [[ ! -f $build/compile_commands.json ]]; then
   exit 2
 fi
 if grep -qE '^CMAKE_UNITY_BUILD:[A-Z]+=(ON|1|TRUE)$' "$build/CMakeCache.txt"; then
-  # Its commands are of joined files: a folder of our own, with what the build generates.
+  # Its commands are of joined files: a folder of our own, with the header that a build generates.
   cmake --preset release -B "$build/tidy" -DCMAKE_UNITY_BUILD=OFF > /dev/null
   build=$build/tidy
-  cmake --build "$build" --target generated/mtrain/plugin/abi_hash.h > /dev/null
+  cmake -DROOT="$PWD/mtrain" -DOUTPUT="$(realpath "$build")/generated/mtrain/plugin/abi_hash.h" -DVERSION=0 -P tools/cmake/MtrainAbiHash.cmake
 fi
 commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
