@@ -238,7 +238,7 @@ bool is_recipes_own(Recipe& recipe, const HfSetting& theirs) {
 }
 
 /// Whether the model of the weights has a head of scores.
-bool has_scores(const HfFolderConfig& config, bool is_run, const Source& file) {
+bool has_score_head(const HfFolderConfig& config, bool is_run, const Source& file) {
   auto positive = [](const Node* n) { return n && n->is(NodeKind::integer) && n->as_int() > 0; };
   if (is_run) return positive(parse_yaml(file.text(), file.name()).find(kLabels));
   return std::ranges::any_of(
@@ -282,10 +282,11 @@ void judge_setting(const HfSetting& theirs, const Node& ours, const std::string&
   report
       .error("init-from", theirs.path, ours.loc(),
              cat(brief(ours), " differs from ", file,
-                 theirs.theirs.empty() ? std::string(", whose model_type means ")
-                 : theirs.omitted      ? cat(", which omits ", theirs.theirs,
-                                             ", so its default in transformers applies: ")
-                                       : cat(", whose ", theirs.theirs, " means "),
+                 theirs.theirs.empty()          ? std::string(", whose model_type means ")
+                 : theirs.omitted               ? cat(", which omits ", theirs.theirs,
+                                                      ", so its default in transformers applies: ")
+                 : theirs.theirs == theirs.path ? cat(", where ", theirs.path, " is ")
+                                                : cat(", whose ", theirs.theirs, " means "),
                  brief(theirs.value)))
       .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
                          "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
@@ -309,7 +310,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     const HfFolderConfig config =
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
                              : read_folder(recipe, catalog, plugins, *file);
-    scores = has_scores(config, is_saved_run(folder), *file);
+    scores = has_score_head(config, is_saved_run(folder), *file);
     note_absent_keys(recipe, config, *file, differing);
     warn_of_length(recipe, config, name, differing);
     for (const auto& refusal : config.refused)

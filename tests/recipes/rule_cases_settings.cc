@@ -6,6 +6,8 @@ namespace {
 constexpr RuleCase kSettings[] = {
     {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
     {"same-objective", "llama", "objective.type=dpo", "objective.type=dpo dataset.type=preference"},
+    {"objective-one-class", "llama", "objective.type=classification model.labels=1",
+     "objective.type=classification model.labels=2"},
     {"objective-classes", "llama", "objective.type=classification",
      "objective.type=classification model.labels=2"},
     {"objective-labels", "llama", "objective.type=reward", "objective.type=reward model.labels=1"},

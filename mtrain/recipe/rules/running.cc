@@ -19,10 +19,16 @@ constexpr Rule kRunningRules[] = {
      "(model.labels=0)",
      "the models llama, moe and gpt2 have it", "model.labels=1; objective.type='tokens'"},
     {"objective-classes", "model.labels", "learned.scores and not learned.score_pairs",
-     "(model.labels ?? 0) > 1",
-     "{objective.type} learns one of several classes (model.labels={model.labels})",
+     "(model.labels ?? 0) > 0",
+     "{objective.type} learns scores of classes, and the head is one over the vocabulary "
+     "(model.labels=0)",
      "model.labels is the number of classes; the models llama, moe and gpt2 have it",
      "model.labels=2; objective.type='tokens'"},
+    {"objective-one-class", "model.labels",
+     "learned.scores and not learned.score_pairs and train.steps != 0", "(model.labels ?? 0) != 1",
+     "{objective.type} learns one of several classes, and with one class (model.labels=1) there is "
+     "nothing to learn",
+     "model.labels is the number of classes", "model.labels=2"},
     {"objective-one-label", "model.labels", "learned.score_pairs", "(model.labels ?? 1) <= 1",
      "{objective.type} compares one score of each answer "
      "(model.labels={model.labels})",

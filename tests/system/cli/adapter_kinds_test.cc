@@ -284,7 +284,7 @@ TEST_CASE("what adapters of both kinds cannot have is refused before the run") {
   };
   const std::string pissa = kSettings.at("pissa");
   refuses(pissa + "peft.rank=17", "has only 16 singular values, fewer than peft.rank=17");
-  CHECK(has(cli_in(scratch.path(), "check r.yaml peft.rank=17 " + pissa).err, "has only 16"));
+  CHECK(has(cli_in(scratch.path(), "check r.yaml " + pissa + "peft.rank=17").err, "has only 16"));
   refuses(pissa + "peft.type=dora", "peft.init=pissa needs peft.type=lora");
   refuses(pissa + "'peft.train=[layers.0.attn.out.weight]'", "and peft.train trains it");
   refuses("peft.type=ia3 peft.base=int8", "need peft.type=lora");

@@ -38,7 +38,7 @@ TEST_CASE("sequences longer than those of the folder are a warning, and the expo
        {"check r.yaml model.seq_length=256", "r.yaml run.dir=run model.seq_length=256"}) {
     const std::string err = told(scratch, words, 0);
     CHECK_MESSAGE(has(err, "256 is longer than"), err);
-    CHECK_MESSAGE(has(err, "config.json, whose max_position_embeddings means 128"), err);
+    CHECK_MESSAGE(has(err, "config.json, where max_position_embeddings is 128"), err);
     CHECK(has(err, "not trained with rotary positions from 128 on"));
   }
   CHECK_FALSE(has(told(scratch, "check r.yaml model.seq_length=128", 0), "is longer"));

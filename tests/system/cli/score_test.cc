@@ -227,6 +227,8 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   CHECK(column(scratch / "t", "loss") == column(scratch / "f", "loss"));
   done(scratch, from + "there run.dir=a peft.type=lora peft.rank=2 peft.train=[score.weight]");
   CHECK(column(scratch / "a", "loss").back() < column(scratch / "a", "loss").front());
+  refuses(scratch, from + "there run.dir=c dataset.labels=[bad,fair,bad]", 10,
+          "dataset.labels has 'bad' twice");
   refuses(scratch, from + "there run.dir=c peft.type=lora", 10, "peft does not train it",
           "peft.train=[score.weight]");
   done(scratch, "-q export a adapters");
@@ -293,12 +295,12 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
   CHECK(json::parse(slurp(scratch / "out/config.json")).at("id2label") == config["id2label"]);
   const std::string other = " dataset.labels=[good,fair,bad]";
   refuses(scratch, "c.yaml -q run.dir=d model.init_from=b" + other, 10,
-          "whose dataset.labels means [bad, fair, good]");
+          "where dataset.labels is [bad, fair, good]");
   refuses(scratch, "eval --from b" + other, 12, "dataset.labels: [bad, fair, good] ->");
-  config["pad_token_id"] = config["eos_token_id"] = 0;  // the tokenizer's end of text
+  config["pad_token_id"] = 2;  // the end of text
   scratch.write("there/config.json", config.dump());
   const Outcome padded = cli_in(scratch.path(), "c.yaml run.dir=e train.steps=1");
-  CHECK_MESSAGE(has(padded.err, "pads with token 0, its end of text"), padded.err);
+  CHECK_MESSAGE(has(padded.err, "pads with token 2, its end of text"), padded.err);
   config["problem_type"] = "multi_label_classification";
   scratch.write("there/config.json", config.dump());
   refuses(scratch, "check c.yaml", 10, "problem_type is \"multi_label_classification\"");
@@ -308,7 +310,7 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   const Scratch scratch("mtrain-scores-refused");
   write_case(scratch, "qwen3");
   refuses(scratch, "check r.yaml model.labels=3", 10, "compares one score", "model.labels=1");
-  refuses(scratch, "check c.yaml model.labels=2", 10, "where id2label is 3");
+  refuses(scratch, "check c.yaml model.labels=2", 10, "whose id2label means 3");
   refuses(scratch, "check r.yaml objective.type=dpo", 10, "cannot learn the objective dpo",
           "reward and classification");
   refuses(scratch, "check r.yaml objective.type=classification", 10, "classes of sequences");
@@ -321,8 +323,6 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
                 "{\"text\": \"c\", \"label\": \"poor\"}\n");
   refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl dataset.labels=[bad,fair,good]", 11,
           "n.jsonl:2: has the label 'poor'");
-  refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[bad,fair,bad]", 10,
-          "dataset.labels has 'bad' twice");
   scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": null}\n");
   refuses(scratch, "c.yaml -q run.dir=a dataset.path=n.jsonl", 11, "has no value in the field");
   scratch.write("n.jsonl", "{\"text\": \"ab\", \"label\": 3}\n");
