@@ -11,7 +11,7 @@ jobs_that_fit() {
 }
 
 # configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache of another source folder is replaced. A new folder of a
-# release joins the files of each folder for the compiler, which takes less than half of the time; MT_UNITY=0 does not.
+# release joins the files of each folder for the compiler, which takes about half of the time; MT_UNITY=0 does not.
 configure() {
   local preset=$1 build=$2 log fresh=()
   if [[ -f $build/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
