@@ -154,13 +154,13 @@ void refuse_with_texts(const Json& record, const Columns& columns) {
   }
 }
 
-std::optional<std::string> Conversation::first_text(const std::string& role) const {
+std::vector<std::string> Conversation::texts_of(const std::string& role) const {
+  std::vector<std::string> out;
   for (const Json& message : *messages_)
-    if (message.at("role") == role) {
-      const auto words = message.find("content");
-      return words != message.end() && words->is_string() ? std::optional(*words) : std::nullopt;
-    }
-  return std::nullopt;
+    if (const auto words = message.find("content");
+        message.at("role") == role && words != message.end() && words->is_string())
+      out.push_back(*words);
+  return out;
 }
 
 size_t Conversation::size() const { return messages_->size(); }

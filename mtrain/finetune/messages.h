@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +27,8 @@ class Conversation {
   void set_tools(const Json& tools);
   /// REQUIRES: at least one message was added.
   Example finish() &&;
-  /// The content of the first message of a role; nothing if there is none, or if it is not a text.
-  std::optional<std::string> first_text(const std::string& role) const;
+  /// The contents of the messages of a role that are texts.
+  std::vector<std::string> texts_of(const std::string& role) const;
   bool empty() const { return size() == 0; }
   size_t size() const;
 

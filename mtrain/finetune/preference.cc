@@ -30,26 +30,35 @@ Json messages_of(const Json& value) {
 }
 
 /// The prompt before the answers; empty when the answers contain it. `words`: one of the answers,
-/// if they are messages. A prompt that is a text is the user's message.
+/// if they are messages. A prompt that is a text is the user's message, unless the messages have it
+/// already.
 Json context_of(const Json& record, const FormatOptions& options, const Json& words = {}) {
-  const Json* text = nullptr;
-  for (const char* name : {"prompt", "conversations", "messages"}) {
-    const Json* found = find_field(record, name, options.columns);
-    if (found && found->is_array()) return *found;
-    if (found && found->is_string() && !text && *found != "") text = found;
-  }
-  if (!text || !words.is_array()) return Json::array();
+  Json context = Json::array();
+  for (const char* name : {"prompt", "conversations", "messages"})
+    if (const Json* found = find_field(record, name, options.columns);
+        found && found->is_array() && context.empty())
+      context = *found;
+  const Json* text = find_field(record, "prompt", options.columns);
+  if (!text || !text->is_string() || *text == "") return context;
   Conversation said(options);
-  said.add_all(words, "answer");
-  const std::optional<std::string> user = said.first_text("user");
-  if (!user) return Json::array({{{"role", "user"}, {"content", *text}}});
-  if (trim(*user) != trim(text->get_ref<const std::string&>()))
+  said.add_all(context, "prompt");
+  if (words.is_array()) said.add_all(words, "answer");
+  if (said.empty()) return context;
+  const std::vector<std::string> users = said.texts_of("user");
+  if (users.empty()) {
+    const bool system = !context.empty() && (context[0].value("role", "") == "system" ||
+                                             context[0].value("from", "") == "system");
+    context.insert(context.begin() + (system ? 1 : 0), Json{{"role", "user"}, {"content", *text}});
+    return context;
+  }
+  const std::string_view prompt = trim(text->get_ref<const std::string&>());
+  if (std::ranges::none_of(users, [&](const std::string& user) { return trim(user) == prompt; }))
     throw RecordFault{
-        cat("has the prompt '", printable(text->get<std::string>(), 60),
-            "', and its answers begin with other words of the user: '", printable(*user, 60), "'"),
-        "leave the prompt out, or answers without it; dataset.columns={prompt: "
+        cat("has the prompt '", printable(prompt, 60),
+            "', and messages with other words of the user: '", printable(users.front(), 60), "'"),
+        "leave the prompt out, or messages of the user; dataset.columns={prompt: "
         "none} ignores it"};
-  return Json::array();
+  return context;
 }
 
 Example answer(const Json& record, const Json& context, const Json& words, size_t alike,

@@ -62,6 +62,16 @@ std::string null_line(int64_t step, const std::string& tokens, const std::string
              "\"val_loss\":", val_end(val_loss));
 }
 
+/// A line of its own: the values have no room in the line of the step.
+std::string figures_line(const EvalMetrics& m) {
+  std::string out = cat("{\"step\":", m.step);
+  for (const auto& [name, value] : m.figures) {
+    const std::string key = cat("val_", name);
+    out += cat(",\"", key, "\":", number_or_text(key.c_str(), value));
+  }
+  return out + "}\n";
+}
+
 // The step of a line in the format above; -1 for any other line.
 int64_t step_of(std::string_view line) {
   constexpr std::string_view kHead = "{\"step\":";
@@ -114,10 +124,11 @@ class MetricsFile final : public Observer {
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
     std::string value = val_end(number_or_text("val_loss", metrics.loss));
-    if (metrics.step == step_ && val_offset_ >= 0 &&
-        file_.replace(val_offset_, val_end("null"), value))
-      return;
-    file_.append(null_line(metrics.step, "null", number_or_text("val_loss", metrics.loss)));
+    const bool replaced = metrics.step == step_ && val_offset_ >= 0 &&
+                          file_.replace(val_offset_, val_end("null"), value);
+    if (!replaced)
+      file_.append(null_line(metrics.step, "null", number_or_text("val_loss", metrics.loss)));
+    if (!metrics.figures.empty()) file_.append(figures_line(metrics));
   }
 
  private:

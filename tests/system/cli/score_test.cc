@@ -273,6 +273,9 @@ TEST_CASE("a run of scores continues to the bit, and is evaluated") {
   done(scratch, "r.yaml -q run.dir=halves train.steps=6" + set);
   for (const char* key : {"loss", "grad_norm", "margin", "min_reward"})
     CHECK(column(scratch / "whole", key) == column(scratch / "halves", key));
+  const std::vector<double> valid = column(scratch / "whole", "val_accuracy");
+  CHECK(valid.size() == 3);
+  CHECK(valid.back() == 1);
   const json eval = json::parse(
       done(scratch, "eval --from whole --json --split valid mixed_precision.dtype=fp32").out);
   CHECK(eval.at("accuracy") == 1);

@@ -303,6 +303,15 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
              "labels")
             .chosen.messages ==
         R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
+  CHECK(pair(R"({"prompt":"q","messages":[{"role":"assistant","content":"c"}],"label":true})",
+             "labels")
+            .chosen.messages ==
+        R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
+  expect_fault("has the prompt 'q'", [&] {
+    pair(R"({"prompt":"q","messages":[{"role":"user","content":"x"},
+      {"role":"assistant","content":"c"}],"label":true})",
+         "labels");
+  });
   Preference alike =
       pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"c"}],
       "rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]})");
@@ -321,7 +330,7 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);
   expect_fault("no field 'rejected'", [&] { pair(R"({"prompt":"p","chosen":"c"})"); });
   expect_fault("neither true nor false", [&] { pair(R"({"messages":[],"label":1})", "labels"); });
-  expect_fault("other words of the user: 'other'", [&] {
+  expect_fault("messages with other words of the user: 'other'", [&] {
     pair(R"({"prompt":"q","chosen":[{"role":"user","content":"other"}],
       "rejected":[{"role":"assistant","content":"r"}]})");
   });
