@@ -163,6 +163,10 @@ std::vector<std::string> Conversation::texts_of(const std::string& role) const {
   return out;
 }
 
+bool Conversation::begins_with(const std::string& role) const {
+  return !empty() && messages_->front().at("role") == role;
+}
+
 size_t Conversation::size() const { return messages_->size(); }
 
 void Conversation::add(const Json& message, bool may_train) {

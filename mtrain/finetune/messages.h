@@ -29,6 +29,8 @@ class Conversation {
   Example finish() &&;
   /// The contents of the messages of a role that are texts.
   std::vector<std::string> texts_of(const std::string& role) const;
+  /// Whether the first message is of this role.
+  bool begins_with(const std::string& role) const;
   bool empty() const { return size() == 0; }
   size_t size() const;
 

@@ -29,36 +29,56 @@ Json messages_of(const Json& value) {
                     "wanted a message or a list of them"};
 }
 
-/// The prompt before the answers; empty when the answers contain it. `words`: one of the answers,
-/// if they are messages. A prompt that is a text is the user's message, unless the messages have it
-/// already.
-Json context_of(const Json& record, const FormatOptions& options, const Json& words = {}) {
-  Json context = Json::array();
+/// The messages before the answers; empty when the answers contain them.
+Json messages_before(const Json& record, const FormatOptions& options) {
   for (const char* name : {"prompt", "conversations", "messages"})
-    if (const Json* found = find_field(record, name, options.columns);
-        found && found->is_array() && context.empty())
-      context = *found;
+    if (const Json* found = find_field(record, name, options.columns); found && found->is_array())
+      return *found;
+  return Json::array();
+}
+
+/// Whether messages have the prompt, a text, as one of the user's; false: they have none of the
+/// user.
+bool has_prompt(const Conversation& messages, std::string_view prompt) {
+  const std::vector<std::string> users = messages.texts_of("user");
+  if (users.empty()) return false;
+  if (std::ranges::any_of(users, [&](const auto& user) { return trim(user) == trim(prompt); }))
+    return true;
+  throw RecordFault{
+      cat("has the prompt '", printable(prompt, 60),
+          "', and messages with other words of the user: '", printable(users.front(), 60), "'"),
+      "leave the prompt out, or messages of the user; dataset.columns={prompt: none} "
+      "ignores it"};
+}
+
+/// Adds a prompt that is a text to the messages before the answers, as the user's, unless these or
+/// the answers have it already.
+void add_prompt_text(const Json& record, const FormatOptions& options,
+                     const std::vector<const Json*>& answers, Json& before) {
   const Json* text = find_field(record, "prompt", options.columns);
-  if (!text || !text->is_string() || *text == "") return context;
-  Conversation said(options);
-  said.add_all(context, "prompt");
-  if (words.is_array()) said.add_all(words, "answer");
-  if (said.empty()) return context;
-  const std::vector<std::string> users = said.texts_of("user");
-  if (users.empty()) {
-    const bool system = !context.empty() && (context[0].value("role", "") == "system" ||
-                                             context[0].value("from", "") == "system");
-    context.insert(context.begin() + (system ? 1 : 0), Json{{"role", "user"}, {"content", *text}});
-    return context;
+  if (!text || !text->is_string() || *text == "" || (before.empty() && answers.empty())) return;
+  const auto& prompt = text->get_ref<const std::string&>();
+  Conversation context(options);
+  context.add_all(before, "prompt");
+  if (has_prompt(context, prompt)) return;
+  size_t with_prompt = 0;
+  for (const Json* answer : answers) {
+    Conversation said(options);
+    said.add_all(*answer, "answer");
+    const bool has = has_prompt(said, prompt);
+    with_prompt += has;
+    if (!has && said.begins_with("system"))
+      throw RecordFault{"has a prompt that is a text, and answers that begin with a system message",
+                        "write the prompt as a list of messages, with the system message"};
   }
-  const std::string_view prompt = trim(text->get_ref<const std::string&>());
-  if (std::ranges::none_of(users, [&](const std::string& user) { return trim(user) == prompt; }))
+  if (with_prompt == answers.size() && with_prompt > 0) return;
+  if (with_prompt > 0)
     throw RecordFault{
-        cat("has the prompt '", printable(prompt, 60),
-            "', and messages with other words of the user: '", printable(users.front(), 60), "'"),
-        "leave the prompt out, or messages of the user; dataset.columns={prompt: "
-        "none} ignores it"};
-  return context;
+        "has a prompt; one of its answers has the user's message, and the other does "
+        "not",
+        "give both answers the user's message, or neither"};
+  before.insert(before.begin() + (context.begins_with("system") ? 1 : 0),
+                Json{{"role", "user"}, {"content", prompt}});
 }
 
 Example answer(const Json& record, const Json& context, const Json& words, size_t alike,
@@ -92,9 +112,9 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
     refuse_with_texts(record, options.columns);
     return {text_answer(prompt, chosen), text_answer(prompt, rejected)};
   }
-  const Json good = messages_of(chosen), bad = messages_of(rejected),
-             context = context_of(record, options, good);
-  context_of(record, options, bad);  // refuses one that does not fit
+  const Json good = messages_of(chosen), bad = messages_of(rejected);
+  Json context = messages_before(record, options);
+  add_prompt_text(record, options, {&good, &bad}, context);
   size_t alike = 0;  // common first messages are the prompt, unless a prompt is given
   while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
     ++alike;
@@ -129,10 +149,17 @@ Preference read_label(const Json& record, const FormatOptions& options) {
     out.chosen = text_answer(prompt ? *prompt : Json(""), *completion);
     return out;
   }
-  const Json words = completion ? messages_of(*completion) : context_of(record, options);
-  const Json context = completion ? context_of(record, options, words) : Json::array();
-  if (words.empty()) throw RecordFault{"has a label but neither messages nor a completion", ""};
-  out.chosen = answer(record, context, words, completion ? 0 : words.size() - 1, options);
+  Json context = messages_before(record, options);
+  if (completion) {
+    const Json words = messages_of(*completion);
+    if (words.empty()) throw RecordFault{"has an answer without messages", ""};
+    add_prompt_text(record, options, {&words}, context);
+    out.chosen = answer(record, context, words, 0, options);
+    return out;
+  }
+  add_prompt_text(record, options, {}, context);
+  if (context.empty()) throw RecordFault{"has a label but neither messages nor a completion", ""};
+  out.chosen = answer(record, Json::array(), context, context.size() - 1, options);
   return out;
 }
 

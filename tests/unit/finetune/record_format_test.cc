@@ -307,6 +307,25 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
              "labels")
             .chosen.messages ==
         R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
+  // It stands behind the system message, and once in each answer.
+  CHECK(Json::parse(pair(R"({"prompt":"q","conversations":[{"from":"system","value":"s"}],
+      "chosen":{"from":"gpt","value":"c"},"rejected":{"from":"gpt","value":"r"}})")
+                        .chosen.messages)[1]["content"] == "q");
+  expect_fault("one of its answers has the user's message, and the other does not", [&] {
+    pair(R"({"prompt":"q","chosen":[{"role":"assistant","content":"c"}],
+      "rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]})");
+  });
+  CHECK(pair(R"({"prompt":"q","chosen":[{"role":"system","content":"s"},
+      {"role":"user","content":"q"},{"role":"assistant","content":"c"}],
+      "rejected":[{"role":"system","content":"s"},{"role":"user","content":"q"},
+      {"role":"assistant","content":"r"}]})")
+            .chosen.trains == std::vector<bool>{false, false, true});
+  expect_fault("has an answer without messages",
+               [&] { pair(R"({"prompt":"q","completion":[],"label":true})", "labels"); });
+  expect_fault("begin with a system message", [&] {
+    pair(R"({"prompt":"q","chosen":[{"role":"system","content":"s"},
+      {"role":"assistant","content":"c"}],"rejected":[{"role":"assistant","content":"r"}]})");
+  });
   expect_fault("has the prompt 'q'", [&] {
     pair(R"({"prompt":"q","messages":[{"role":"user","content":"x"},
       {"role":"assistant","content":"c"}],"label":true})",
