@@ -5,12 +5,13 @@
 #   tools/test.sh --all              before a release: every parallel layout, every recipe spoilt at every key, and ranks and runs
 #                                    killed at many more moments
 #   MT_PRESET=asan tools/test.sh     with sanitizers (asan, tsan) or as debug build, in build/<preset>/
+# MT_UNITY=0 compiles each file alone; MT_CUDA_ARCHITECTURES=90a-real compiles GPU code for these architectures only.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 all=0
 case "${1-}" in
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
   --all)
     shift
     all=1
