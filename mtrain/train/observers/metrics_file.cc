@@ -36,10 +36,13 @@ std::string val_end(const std::string& value) {
   return out + "\n";
 }
 
-std::string model_figures(const StepMetrics& m) {
+/// `figures`: names and values, as StepMetrics and EvalMetrics have them.
+std::string figures_text(const auto& figures, const char* prefix = "") {
   std::string out;
-  for (const auto& [name, value] : m.figures)
-    out += cat(",\"", name, "\":", number_or_text(name.c_str(), value));
+  for (const auto& [name, value] : figures) {
+    const std::string key = cat(prefix, name);
+    out += cat(",\"", key, "\":", number_or_text(key.c_str(), value));
+  }
   return out;
 }
 
@@ -50,26 +53,15 @@ std::string step_line(const StepMetrics& m) {
       ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", json_number(m.tokens_per_second),
       ",\"step_ms\":", json_number(m.step_seconds * 1e3), ",\"tflops\":", json_number(m.tflops),
       ",\"mfu\":", m.mfu > 0 ? json_number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
-      model_figures(m), ",\"val_loss\":", val_end("null"));
+      figures_text(m.figures), ",\"val_loss\":", val_end("null"));
 }
 
-/// A line for a step at which this run only validated.
-std::string null_line(int64_t step, const std::string& tokens, const std::string& val_loss) {
-  return cat("{\"step\":", step,
-             ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
-             ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_"
-             "bytes\":null,",
-             "\"val_loss\":", val_end(val_loss));
-}
-
-/// A line of its own: the values have no room in the line of the step.
-std::string figures_line(const EvalMetrics& m) {
-  std::string out = cat("{\"step\":", m.step);
-  for (const auto& [name, value] : m.figures) {
-    const std::string key = cat("val_", name);
-    out += cat(",\"", key, "\":", number_or_text(key.c_str(), value));
-  }
-  return out + "}\n";
+/// A line for a step of which only these values exist. `figures`: further keys, each after a comma.
+std::string null_line(int64_t step, const std::string& tokens, const std::string& figures,
+                      const std::string& val_loss) {
+  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
+             ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,",
+             "\"memory_bytes\":null", figures, ",\"val_loss\":", val_end(val_loss));
 }
 
 // The step of a line in the format above; -1 for any other line.
@@ -118,17 +110,19 @@ class MetricsFile final : public Observer {
   void on_step(const StepMetrics& metrics) override { append(metrics.step, step_line(metrics)); }
 
   void on_skipped_step(int64_t step, int64_t tokens) override {
-    append(step, null_line(step, cat(tokens), "null"));
+    append(step, null_line(step, cat(tokens), "", "null"));
   }
 
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
-    std::string value = val_end(number_or_text("val_loss", metrics.loss));
+    const std::string loss = number_or_text("val_loss", metrics.loss);
+    const std::string figures = figures_text(metrics.figures, "val_");
     const bool replaced = metrics.step == step_ && val_offset_ >= 0 &&
-                          file_.replace(val_offset_, val_end("null"), value);
-    if (!replaced)
-      file_.append(null_line(metrics.step, "null", number_or_text("val_loss", metrics.loss)));
-    if (!metrics.figures.empty()) file_.append(figures_line(metrics));
+                          file_.replace(val_offset_, val_end("null"), val_end(loss));
+    if (!replaced) file_.append(null_line(metrics.step, "null", figures, loss));
+    // The line of the step has no room for figures.
+    if (replaced && !figures.empty())
+      file_.append(null_line(metrics.step, "null", figures, "null"));
   }
 
  private:

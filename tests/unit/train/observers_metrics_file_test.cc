@@ -179,6 +179,29 @@ TEST_CASE(
   CHECK(all[4]["val_loss"] == 1.4);
 }
 
+TEST_CASE("figures of a validation follow the line of their step, with every published key") {
+  MetricsFolder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  const double inf = std::numeric_limits<double>::infinity();
+  metrics->on_eval({.step = 0, .split = "valid", .loss = 5.5, .figures = {{"accuracy", 0.25}}});
+  metrics->on_step(metrics_of_step(1, 2.0));
+  metrics->on_eval({.step = 1, .split = "valid", .loss = 1.5, .figures = {{"accuracy", inf}}});
+  metrics->on_step(metrics_of_step(2, 2.0));
+  auto all = lines(path);
+  REQUIRE(all.size() == 4);
+  for (const auto& line : all)
+    for (const std::string& key : kKeys) CHECK(line.contains(key));
+  CHECK(all[0]["val_accuracy"] == 0.25);
+  CHECK(all[0]["val_loss"] == 5.5);
+  CHECK(all[1]["val_loss"] == 1.5);
+  CHECK(keys(all[1]) == kKeys);
+  CHECK(all[2]["step"] == 1);
+  CHECK(all[2]["val_accuracy_text"] == "inf");
+  CHECK(all[2]["val_loss"].is_null());
+  CHECK(keys(all[3]) == kKeys);
+}
+
 TEST_CASE("resuming drops later steps and a torn last line, whatever the place of the tear") {
   MetricsFolder folder;
   fs::path path = folder.path / "metrics.jsonl";
