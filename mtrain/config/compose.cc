@@ -20,7 +20,8 @@ std::optional<std::string> recipe_file(const ComposeRequest& request,
                                        const ConfigRepository& repository, Report& report) {
   std::error_code ignored;
   fs::file_status status = fs::status(request.recipe, ignored);
-  if (request.text || (fs::exists(status) && !fs::is_directory(status))) return request.recipe;
+  if (request.text || request.tree || (fs::exists(status) && !fs::is_directory(status)))
+    return request.recipe;
   if (auto found = repository.find(request.recipe)) return found->string();
   if (fs::exists(status)) return request.recipe;
   report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe)))
@@ -224,7 +225,9 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     with_own.insert(with_own.begin(), own.empty() ? fs::path(".") : own);
   }
   ConfigRepository repository(with_own);
-  const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
+  const ConfigFile* recipe = !file          ? nullptr
+                             : request.tree ? repository.add(*file, *request.tree, report)
+                                            : repository.load_file(*file, request.text, report);
   DefaultsTree defaults(repository, report, request);
   std::vector<Override>
       values;  // an override that chooses a group stays only if it turns out to be a value

@@ -21,6 +21,7 @@ struct Composition;
 struct ComposeRequest {
   std::string recipe;               // a file, or the name of one in the search path
   std::optional<std::string> text;  // the recipe itself; `recipe` is then its name in messages
+  std::optional<Node> tree;         // `text` as load_yaml() reads it, instead of `text`
   std::vector<std::filesystem::path>
       search_path;  // searched after the recipe's own folder; the first match wins
   std::vector<OverrideText> overrides;

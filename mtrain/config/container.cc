@@ -98,6 +98,7 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   ComposeRequest compose_request;
   compose_request.recipe = request.recipe;
   compose_request.text = request.text;
+  compose_request.tree = request.tree;
   compose_request.search_path = request.search_path;
   compose_request.overrides = request.overrides;
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };

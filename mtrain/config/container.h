@@ -28,6 +28,8 @@ struct ConfigRequest {
   std::string recipe;  // a file, or the name of one in the search path; when `text` is given, only
                        // its name in messages
   std::optional<std::string> text;  // the recipe itself, instead of reading the file
+  /// `text` as load_yaml() reads it, instead of `text`: saves reading it again for each request.
+  std::optional<Node> tree;
   /// `text` is a resolved recipe, complete with defaults: an override that chooses another
   /// component also removes the old component's settings.
   bool resolved = false;

@@ -142,19 +142,21 @@ const ConfigFile* ConfigRepository::load_file(const std::string& file,
     root = load_yaml(std::make_shared<Source>(SourceKind::file, file, std::move(*text)), report);
   else
     root = load_yaml_file(file, report);
-  if (!root) return nullptr;
-  if (root->is_null()) {
-    Location where = root->loc();
+  return root ? add(file, std::move(*root), report) : nullptr;
+}
+
+const ConfigFile* ConfigRepository::add(const std::string& file, Node root, Report& report) {
+  if (root.is_null()) {
+    Location where = root.loc();
     root = Node::map().set_location(where);
-  } else if (!root->is_map()) {
+  } else if (!root.is_map()) {
     auto& fault =
-        report.error("wrong-type", "", root->loc(),
-                     cat("a recipe is a map of sections, this is ", describe(root->kind())));
-    fault.fix(map_instead_of(*root));
+        report.error("wrong-type", "", root.loc(),
+                     cat("a recipe is a map of sections, this is ", describe(root.kind())));
+    fault.fix(map_instead_of(root));
     return nullptr;
   }
-  entry->second = split_file(std::move(*root), file);
-  return entry->second.get();
+  return (loaded_[file] = split_file(std::move(root), file)).get();
 }
 
 }  // namespace mtrain

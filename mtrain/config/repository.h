@@ -46,6 +46,8 @@ class MT_API ConfigRepository {
   /// Reads a file by its path on disk, or `text` under that name.
   const ConfigFile* load_file(const std::string& file, std::optional<std::string> text,
                               Report& report);
+  /// Adds a file as load_yaml() has read it.
+  const ConfigFile* add(const std::string& file, Node root, Report& report);
 
  private:
   std::vector<std::filesystem::path> folders_;

@@ -26,6 +26,8 @@ struct DatasetContext {
   const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
   int64_t labels =
       0;  // scores that the model gives a sequence (model.labels); 0: it predicts tokens
+  /// The token before the decoder's text (model.decoder_start_token), if the model says one.
+  std::optional<int32_t> decoder_start = {};
   bool log_summary = true;  // whether to log a summary of the data; only one rank does
 };
 

@@ -37,6 +37,20 @@ Json parse(const std::string& config_json, const std::string& file_name) {
   return config;
 }
 
+Json parse_source(const std::string& text) {
+  return text.empty() ? Json::object() : parse(text, "config.json");
+}
+
+std::string config_text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+bool is_beyond(const Json& ids, int64_t rows) {
+  if (ids.is_array())
+    return std::any_of(ids.begin(), ids.end(), [&](const Json& id) { return is_beyond(id, rows); });
+  return ids.is_number_integer() && ids.get<int64_t>() >= rows;
+}
+
 Node to_node(const Json& value, FieldType type) {
   if (type != FieldType::number_list && type != FieldType::integer_list &&
       type != FieldType::string_list)

@@ -13,6 +13,12 @@ using Json = nlohmann::json;
 
 /// Throws Error(checkpoint) if the text is not a JSON object.
 Json parse(const std::string& config_json, const std::string& file_name);
+/// The same for the config.json of the folder from which a run started; {} if there is none.
+Json parse_source(const std::string& config_json);
+/// The text of a file: indented, with a line end.
+std::string config_text(const Json& config);
+/// Whether an id, or one of a list, has no row in the embedding: the vocabulary has shrunk.
+bool is_beyond(const Json& ids, int64_t rows);
 /// A scalar; a list for a list setting, of which a single value becomes the one item.
 Node to_node(const Json& value, FieldType type);
 /// A scalar, a list of them, or an empty map.

@@ -24,10 +24,6 @@ const char* torch_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
 }
 
-std::string config_text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 bool is_setting_built(const Schema& schema, const std::string& path) {
   const FieldSpec* field = field_of(path, {&schema});
   return field && field->needs.empty();
@@ -42,10 +38,6 @@ Json setting_json(const HfModel& model, const std::string& path) {
       field && (field->type == FieldType::number || field->type == FieldType::number_list);
   if (number && value.is_scalar() && !value.is_null()) return value.as_double();
   return to_json(value);
-}
-
-Json parse_source(const std::string& text) {
-  return text.empty() ? Json::object() : parse(text, "config.json");
 }
 
 /// The number of config.json from which the setting follows.
@@ -87,13 +79,6 @@ Json each_block(const HfModel& model, const Node& pattern, const Node& otherwise
 /// Which blocks have rotary positions: 1 and 0.
 Json positions_of(const HfKey& layer_types, const HfModel& model) {
   return each_block(model, model.value(layer_types.positions), Node::integer(1));
-}
-
-/// Whether an id, or one of a list, has no row in the table: the vocabulary has shrunk.
-bool is_beyond(const Json& ids, int64_t rows) {
-  if (ids.is_array())
-    return std::any_of(ids.begin(), ids.end(), [&](const Json& id) { return is_beyond(id, rows); });
-  return ids.is_number_integer() && ids.get<int64_t>() >= rows;
 }
 
 class Writer {
@@ -202,6 +187,7 @@ class Writer {
 
   std::optional<Json> without_plus(const HfKey& key) const {
     if (key.setting == "vocab_size") return facts_.vocab_size;
+    if (key.setting == "decoder_start_token" && facts_.decoder_start) return *facts_.decoder_start;
     const Node value = model_.value(key.setting);
     for (const Node& one : {hf_meaning(model_, key.setting), value})
       for (const auto& [theirs, ours] : key.values)
@@ -410,30 +396,6 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
 std::string hf_config_text(const HfFamilies& families, const HfFamily& family, const HfModel& model,
                            const HfConfigFacts& facts) {
   return Writer(family, model, facts).text(families.common());
-}
-
-std::string hf_generation_text(const std::string& config_json, const std::string& source,
-                               int64_t vocab_size) {
-  const Json config = parse_source(config_json), theirs = Json::parse(source, nullptr, false);
-  if (!theirs.is_object()) return source;
-  Json out = theirs;
-  for (const auto& [key, ids] : theirs.items()) {
-    if (!key.ends_with("_token_id") || !is_beyond(ids, vocab_size)) continue;
-    const auto own = config.find(key);
-    if (own == config.end() || own->is_null())
-      out.erase(key);
-    else
-      out[key] = *own;
-  }
-  return out == theirs ? source : config_text(out);
-}
-
-std::string hf_generation_text(const std::string& config_json) {
-  const Json config = parse_source(config_json);
-  Json out = {{"_from_model_config", true}};
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (config.is_object() && config.contains(key)) out[key] = config[key];
-  return config_text(out);
 }
 
 std::string hf_config_with_dtype(const std::string& config_json, const std::string& file_name,

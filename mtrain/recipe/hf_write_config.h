@@ -21,6 +21,8 @@ struct HfConfigFacts {
   int64_t trained_length = 0;  // tokens of the sequences of training; 0: not trained
   /// Ids of the tokenizer, which are written if `source` has none.
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
+  /// Of a model with a decoder after an encoder: the token with which the decoder starts.
+  std::optional<int32_t> decoder_start = {};
   /// Of a model of scores: names of its labels; empty: those of `source`, or transformers' LABEL_0
   /// …
   std::vector<std::string> labels = {};
@@ -35,14 +37,6 @@ MT_API std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& m
 /// The text of config.json. REQUIRES: hf_unexpressed() is empty.
 MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& family,
                                   const HfModel& model, const HfConfigFacts& facts);
-
-/// Adapts `source`, the generation_config.json of the folder from which the run started, to an
-/// embedding with `vocab_size` rows: ids of tokens without a row are replaced by those in
-/// config.json, or left out if that has none. Everything else is unchanged.
-MT_API std::string hf_generation_text(const std::string& config_json, const std::string& source,
-                                      int64_t vocab_size);
-/// The text of generation_config.json: the ids of special tokens that config.json names.
-MT_API std::string hf_generation_text(const std::string& config_json);
 
 /// config.json with another type of tensors, none of which is quantized.
 MT_API std::string hf_config_with_dtype(const std::string& config_json,

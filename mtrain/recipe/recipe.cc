@@ -209,12 +209,17 @@ void make_input_paths_absolute(Recipe& recipe, const PluginHost& plugins) {
 }
 
 DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
-  const Node* labels = recipe.config.root().find("model.labels");
+  auto number = [&](const char* setting, int64_t otherwise) {
+    const Node* node = recipe.config.root().find(setting);
+    return node && node->is(NodeKind::integer) ? node->as_int() : otherwise;
+  };
+  const int64_t start = number("model.decoder_start_token", -1);
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
           .tokenizer = tokenizer,
-          .labels = labels && labels->is(NodeKind::integer) ? labels->as_int() : 0};
+          .labels = number("model.labels", 0),
+          .decoder_start = start >= 0 ? std::optional(static_cast<int32_t>(start)) : std::nullopt};
 }
 
 SchemaCatalog schema_catalog(const PluginHost& plugins) {

@@ -7,7 +7,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
-#include "mtrain/data/prepared_data.h"
+#include "mtrain/train/answer_tokens.h"
 #include "mtrain/train/model_input.h"
 
 namespace mtrain {
@@ -43,18 +43,6 @@ std::string objective_of(const Recipe& recipe, PluginHost& plugins) {
   return plugins.load(Model::kKind, recipe.settings.model.type).schema.objective;
 }
 
-/// A token that the dataset of t5_seq2seq names; the default for other datasets and an empty name.
-int32_t named_token(const Session& session, const char* setting, std::optional<int32_t> otherwise) {
-  const Node* name = session.recipe.config.root().find(setting);
-  if (name && name->is(NodeKind::string) && !name->as_text().empty())
-    return special_token_id(*session.tokenizer, name->as_text(), setting);
-  MT_USER_CHECK(otherwise, ErrorClass::config,
-                cat("the tokenizer ", session.tokenizer->name(),
-                    " has no token for the end of a text, which encoder and decoder need"),
-                "use another tokenizer");
-  return *otherwise;
-}
-
 }  // namespace
 
 void require_generating_model(const Recipe& recipe, PluginHost& plugins) {
@@ -84,15 +72,11 @@ Generator::Generator(Session& session) : session_(session) {
           Dataset::kSequenceToSequence, "', but it has no setting decoder_seq_length"),
       "add model.decoder_seq_length, the number of the decoder's positions, to the plugin "
       "(docs/adding-a-model.md)");
-  const std::optional<int32_t> eod = session.tokenizer->eod(), pad = session.tokenizer->pad();
-  const int32_t end = named_token(session, "dataset.end_token", eod);
-  // Without a dataset that says it, the start token is that of T5's released weights: the padding.
-  const bool trained = recipe.settings.dataset.type == "t5_seq2seq";
-  answer_ = {
-      .encoder = static_cast<size_t>(recipe.settings.model.seq_length - length->as_int()),
-      .decoder = static_cast<size_t>(length->as_int()),
-      .start = named_token(session, "dataset.start_token", trained ? end : pad.value_or(end)),
-      .end = end};
+  const AnswerTokens tokens = answer_tokens(recipe, *session.tokenizer);
+  answer_ = {.encoder = static_cast<size_t>(recipe.settings.model.seq_length - length->as_int()),
+             .decoder = static_cast<size_t>(length->as_int()),
+             .start = tokens.start,
+             .end = tokens.end};
 }
 
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {

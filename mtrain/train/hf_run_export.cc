@@ -9,8 +9,10 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/recipe/hf_generation.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/train/answer_tokens.h"
 
 namespace mtrain {
 namespace {
@@ -77,6 +79,8 @@ struct RunModel {
     if (step > 0) facts.trained_length = recipe.settings.model.seq_length;
     if (tokenizer)
       facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
+    if (tokenizer && recipe.config.root().find("model.decoder_start_token"))
+      facts.decoder_start = answer_tokens(recipe, *tokenizer).start;
     const Node* names = recipe.config.root().find("dataset.labels");
     if (names && names->is_list())
       for (const Node& one : names->items()) facts.labels.push_back(one.as_text());

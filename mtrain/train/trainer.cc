@@ -161,6 +161,7 @@ void Trainer::build() {
                                  : session_.device.substr(0, session_.device.find(',')),
                              mesh_.token());
   resume();
+  forget_other_validations();
   if (!weights_only()) follow_batch_schedule();
   fill_info();
 }
@@ -213,7 +214,7 @@ void Trainer::run() {
     store_->require_room(static_cast<uint64_t>(planned_.trained) * sizeof(float) *
                          (1 + (optimizer_state_ ? optimizer_state_->names().size() : 0)));
   notify([&](Observer& o) { o.on_start(info_); });
-  if (state_.step < s.train.steps) prepare_reference(true);
+  if (state_.step < s.train.steps && !out_of_patience()) prepare_reference(true);
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   continue_validations();

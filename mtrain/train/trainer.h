@@ -101,9 +101,10 @@ class MT_API Trainer {
   /// if the loss is the lowest so far.
   bool validate();
   bool tracks_best() const;
-  /// Called before the first step: discards the results of validations on other samples and a best
-  /// step whose checkpoint no longer exists, and repeats a validation that a stop interrupted.
-  /// Collective.
+  /// Called after a resume: discards the results of validations on other samples.
+  void forget_other_validations();
+  /// Called before the first step: discards a best step whose checkpoint no longer exists, and
+  /// repeats a validation that a stop interrupted. Collective.
   void continue_validations();
   /// Called before a save, and after it has succeeded: determine which checkpoints are kept because
   /// of their loss.

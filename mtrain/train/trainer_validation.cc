@@ -21,7 +21,7 @@ bool Trainer::out_of_patience() const {
   return patience > 0 && state_.validations.waited >= patience;
 }
 
-void Trainer::continue_validations() {
+void Trainer::forget_other_validations() {
   const Settings& s = recipe_.settings;
   if (!tracks_best() || state_.step >= s.train.steps) return;
   TrainState::Validations& v = state_.validations;
@@ -29,10 +29,19 @@ void Trainer::continue_validations() {
       sha256(cat(dataset_->identity(), '\n', s.validation.steps, '\n', s.eval_global_batch()));
   if (v.last >= 0 && v.samples != samples) {
     if (first())
-      log_warn("validations measure other samples than before: their lowest loss is forgotten");
+      log_warn("validations measure other samples than before: their lowest loss is forgotten",
+               out_of_patience()
+                   ? ", and the run, which had ended by validation.patience, continues"
+                   : "");
     v = {.kept_loss = v.kept_loss, .kept_step = v.kept_step};
   }
   v.samples = samples;
+}
+
+void Trainer::continue_validations() {
+  const Settings& s = recipe_.settings;
+  if (!tracks_best() || state_.step >= s.train.steps) return;
+  TrainState::Validations& v = state_.validations;
   if (s.checkpoint.keep_best) {
     auto is_there = [&](int64_t step) {
       std::error_code error;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/recipe.h"
 #include "mtrain/recipe/rules/rules.h"
 
@@ -100,10 +101,15 @@ void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const 
 class RecipeChecker {
  public:
   RecipeChecker(const std::string& recipe, const PluginHost& plugins)
-      : recipe_(recipe), catalog_(schema_catalog(plugins)) {}
+      : catalog_(schema_catalog(plugins)) {
+    Report report;
+    if (auto tree = load_yaml(std::make_shared<Source>(SourceKind::file, kName, recipe), report))
+      recipe_ = std::move(*tree);
+    report.throw_if_errors();
+  }
 
   Report report(const std::vector<std::string>& overrides) const {
-    ConfigRequest request{.recipe = "the twin", .text = recipe_};
+    ConfigRequest request{.recipe = kName, .tree = recipe_};
     for (const auto& text : overrides)
       request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
     Report report;
@@ -114,13 +120,14 @@ class RecipeChecker {
   int64_t fact(Fact fact) const {
     Report report;
     ConfigContainer config =
-        ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
+        ConfigContainer::load({.recipe = kName, .tree = recipe_}, catalog_, report);
     return config.fact(fact).value_or(0);
   }
 
  private:
-  const std::string& recipe_;
+  static constexpr const char* kName = "the twin";
   SchemaCatalog catalog_;
+  Node recipe_;
 };
 
 void judge(const RecipeChecker& checker, const RankLayout& layout, LayoutList& list) {

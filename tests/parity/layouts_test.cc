@@ -2,7 +2,6 @@
 // of losses.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -16,11 +15,6 @@ using namespace mtrain;
 using namespace mtrain::testing;
 
 namespace {
-
-bool whole_set() {
-  const char* wanted = std::getenv("MTRAIN_PARITY");
-  return wanted && std::string_view(wanted) == "all";
-}
 
 struct Tally {
   size_t valid = 0, run = 0, refused = 0, not_built = 0;
@@ -80,7 +74,9 @@ std::vector<RankLayout> each_choice(const std::vector<RankLayout>& layouts) {
 
 }  // namespace
 
-TEST_CASE("in fp32 every layout of 2, 4 and 8 ranks is one rank's within rounding") {
+TEST_CASE(
+    "in fp32 every layout of 2 and 4 ranks, and of 8 where it is tested in depth, is one rank's "
+    "within rounding") {
   Tally all;
   for (const Subject& subject : subjects()) {
     if (!built(subject)) {
@@ -88,7 +84,9 @@ TEST_CASE("in fp32 every layout of 2, 4 and 8 ranks is one rank's within roundin
       continue;
     }
     Tally tally;
-    compare(subject, {2, 4, 8}, "", tally);
+    std::vector<int64_t> worlds = {2, 4};
+    if (in_depth(subject)) worlds.push_back(8);
+    compare(subject, worlds, "", tally);
     MESSAGE(std::string(subject.name)
             << ": " << tally.run << " of " << tally.valid << " valid layouts compared; "
             << tally.not_built << " need what this build lacks, " << tally.refused

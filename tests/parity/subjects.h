@@ -4,6 +4,7 @@
 // bias of the head, an encoder with a decoder, experts.
 #pragma once
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -156,6 +157,19 @@ inline const std::vector<Subject>& parts() {
        "position_offset: 2, segments: 1, dropout: 0.1}"},
   };
   return all;
+}
+
+/// True if every case is wanted, not a selection (tools/test.sh --all).
+inline bool whole_set() {
+  const char* wanted = std::getenv("MTRAIN_PARITY");
+  return wanted && std::string_view(wanted) == "all";
+}
+
+/// True for a model whose layouts are tested in depth: one that is dense and one with experts. The
+/// others take the shorter tests, unless every case is wanted.
+inline bool in_depth(const Subject& subject) {
+  const std::string_view name = subject.name;
+  return whole_set() || name == "llama" || name == "mixtral";
 }
 
 /// REQUIRES: there is one of that name.

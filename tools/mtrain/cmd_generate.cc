@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli.h"
 #include "conversation.h"
@@ -26,7 +28,7 @@ namespace {
 struct GenerateOptions {
   std::string from, adapter, prompt, system, chat_template;
   std::vector<std::string> overrides;
-  bool chat = false, prompted = false;
+  bool chat = false, prompted = false, parse_special = false;
   std::optional<bool> add_special;  // of --add-special and --no-add-special
   SamplingOptions sampling;
 };
@@ -116,6 +118,42 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
   return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
 }
 
+/// The ids of a prompt. Warns once of special tokens that it spells in plain characters.
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::string& prompt,
+                            bool parse_special) {
+  if (!parse_special) {
+    for (const SpecialToken& special : tokenizer.special_tokens())
+      if (static bool warned = false;
+          !warned && !special.text.empty() && prompt.find(special.text) != std::string::npos) {
+        warned = true;
+        log_warn("the prompt contains '", printable(special.text),
+                 "', which is read as plain characters, not as the special token\n  help: "
+                 "--parse-special reads the names of special tokens as these tokens");
+      }
+    return tokenizer.encode(prompt);
+  }
+  std::vector<int32_t> ids;
+  tokenizer.encode_with(prompt, {.parse_special = true}, ids, nullptr);
+  return ids;
+}
+
+/// The text of an answer with its special tokens, such as T5's sentinels.
+std::string text_with_special(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::map<int32_t, std::string> special;
+  for (const SpecialToken& one : tokenizer.special_tokens()) special[one.id] = one.text;
+  std::string out;
+  std::vector<int32_t> plain;
+  for (int32_t id : ids) {
+    const auto found = special.find(id);
+    if (found == special.end()) {
+      plain.push_back(id);
+      continue;
+    }
+    out += tokenizer.decode(std::exchange(plain, {})) + found->second;
+  }
+  return out + tokenizer.decode(plain);
+}
+
 /// Whether the model has seen texts that begin with the tokenizer's special tokens: published
 /// models have, also those that were only imported, and fine-tuning adds them.
 bool begins_with_special(const ModelSource& source) {
@@ -146,10 +184,13 @@ void generate(const Cli& cli, const GenerateOptions& options) {
                                          : std::vector<int32_t>{};
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
-    std::vector<int32_t> given = session->tokenizer->encode(prompt);
+    std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, options.parse_special);
     given.insert(given.begin(), begin.begin(), begin.end());
     const std::vector<int32_t> made = generator.generate(given, sampling);
-    if (generator.answers())
+    if (options.parse_special)
+      std::cout << (generator.answers() ? "" : prompt)
+                << text_with_special(*session->tokenizer, made) << '\n';
+    else if (generator.answers())
       std::cout << session->tokenizer->decode(made) << '\n';
     else
       std::cout << prompt << continuation(*session->tokenizer, given, made) << '\n';
@@ -197,6 +238,12 @@ void add_generate_command(CLI::App& app, Cli& cli) {
           "begin each prompt with the special tokens that the tokenizer's file puts before a "
           "text, such as <s>; default: for Hugging Face folders, imported models and runs "
           "of fine-tuning")
+      ->excludes(chat);
+  command
+      ->add_flag("--parse-special", options->parse_special,
+                 "read the names of special tokens in a prompt, such as <extra_id_0>, as these "
+                 "tokens, and print those of the answer; default: they are plain characters, and "
+                 "not printed")
       ->excludes(chat);
   command->add_option("--max-tokens", s.max_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))

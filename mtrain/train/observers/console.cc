@@ -210,11 +210,15 @@ class Console final : public Observer {
     return out;
   }
 
-  /// A note that the last line shows a mean loss, which differs from the last step's loss.
+  /// The mean loss of the steps since the last line, or of those of the last line if there are
+  /// none, where it differs from the last step's loss.
   std::string mean_note() const {
-    const std::string mean = short_loss(shown_mean_);
-    return shown_count_ > 1 && mean != short_loss(last_loss_)
-               ? cat(" (mean of the last ", shown_count_, " steps ", mean, ")")
+    const bool newer = !live_ && plain_count_ > 0;
+    const int64_t count = newer ? plain_count_ : shown_count_;
+    const std::string mean =
+        short_loss(newer ? plain_sum_ / static_cast<double>(plain_count_) : shown_mean_);
+    return count > 1 && mean != short_loss(last_loss_)
+               ? cat(" (mean of the last ", count, " steps ", mean, ")")
                : "";
   }
 

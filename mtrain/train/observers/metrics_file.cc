@@ -59,7 +59,8 @@ std::string step_line(const StepMetrics& m) {
 /// A line for a step of which only these values exist. `figures`: further keys, each after a comma.
 std::string null_line(int64_t step, const std::string& tokens, const std::string& figures,
                       const std::string& val_loss) {
-  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
+  return cat("{\"step\":", step,
+             ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
              ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,",
              "\"memory_bytes\":null", figures, ",\"val_loss\":", val_end(val_loss));
 }

@@ -4,9 +4,9 @@
 //   Numbers are the shortest text that reads back as the same double. A loss or norm that is not
 //   finite is null, and its text follows under <key>_text ("nan", "inf", "-inf"). val_loss is null
 //   until the validation after that step is done; then it replaces the null in the same line, for
-//   which blanks after the object reserve space. A validation without a step (before the first one),
-//   figures of a validation (val_rewards/accuracies), which follow the line of their step, and a
-//   step of train.skip_steps get a line in which all values that do not exist are null.
+//   which blanks after the object reserve space. A validation without a step (before the first
+//   one), figures of a validation (val_rewards/accuracies), which follow the line of their step,
+//   and a step of train.skip_steps get a line in which all values that do not exist are null.
 // Owns its file. For the trainer's thread. A failure never affects the trainer.
 #pragma once
 #include <memory>

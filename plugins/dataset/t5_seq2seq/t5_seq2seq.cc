@@ -31,7 +31,8 @@ struct Seq2SeqConfig {
         .unit("tokens")
         .example("${model.decoder_seq_length}");
     f("start_token", start_token,
-      "the special token before the decoder's targets; empty: the end token")
+      "the special token before the decoder's targets; empty: that of the model "
+      "(model.decoder_start_token), else the end token")
         .example("<pad>");
   }
 };
@@ -171,7 +172,7 @@ class Seq2SeqDataset final : public Dataset {
     return {.encoder = static_cast<size_t>(context.seq_length - config.decoder_seq_length),
             .decoder = static_cast<size_t>(config.decoder_seq_length),
             .start = config.start_token.empty()
-                         ? corruption.end
+                         ? context.decoder_start.value_or(corruption.end)
                          : special_token_id(*context.tokenizer, config.start_token,
                                             "dataset.start_token"),
             .end = corruption.end};

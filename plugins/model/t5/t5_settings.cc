@@ -1,5 +1,7 @@
 #include "t5_settings.h"
 
+#include <limits>
+
 #include "mtrain/base/error.h"
 
 namespace mtrain::t5 {
@@ -64,6 +66,12 @@ void T5Config::bind(Fields& f) {
       .min(1)
       .max(kLargestDimension)
       .unit("tokens");
+  f("decoder_start_token", decoder_start_token,
+    "id of the token with which the decoder starts, unless dataset.start_token names another; -1: "
+    "the end token where dataset=t5_seq2seq trains, else the padding token")
+      .min(-1)
+      .max(std::numeric_limits<int32_t>::max())
+      .renamed_from({"decoder_start_token_id"});
   f("norm_eps", norm_eps, "epsilon of RMSNorm, added to the mean square")
       .exclusive_min(0)
       .renamed_from({"layer_norm_epsilon"});

@@ -13,7 +13,7 @@ namespace mtrain::t5 {
 struct T5Config {
   int64_t layers = 24, encoder_layers = 24, hidden_size = 1024, heads = 16, head_dim = 64,
           ffn_hidden_size = 4096, position_buckets = 32, max_distance = 128,
-          decoder_seq_length = 114;
+          decoder_seq_length = 114, decoder_start_token = -1;
   double norm_eps = 1e-6, init_factor = 1, dropout = 0.1;
   bool tie_embeddings = true, scale_output = true;
   std::string activation = "relu";

@@ -1,5 +1,7 @@
 // The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document, and any requested
 // special tokens follow. Needs no files and is lossless.
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"
@@ -49,6 +51,25 @@ class ByteTokenizer final : public Tokenizer {
     for (char c : text) ids[at++] = static_cast<unsigned char>(c);
   }
 
+  void encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
+                   std::vector<TextSpan>* spans) const override {
+    const EncodeOptions plain{.add_special = options.add_special};
+    if (!options.parse_special) return Tokenizer::encode_with(text, plain, ids, spans);
+    const std::vector<SpecialToken> all = special_tokens();
+    // Bytes need no context, so the text between special tokens is encoded on its own.
+    for (size_t at = 0; at < text.size();) {
+      const auto found = std::ranges::find_if(
+          all, [&](const SpecialToken& one) { return text.substr(at).starts_with(one.text); });
+      if (found == all.end()) {
+        append(text, at, at + 1, static_cast<unsigned char>(text[at]), ids, spans);
+        ++at;
+      } else {
+        append(text, at, at + found->text.size(), found->id, ids, spans);
+        at += found->text.size();
+      }
+    }
+  }
+
   std::string decode_bytes(std::span<const int32_t> ids) const override {
     std::string out;
     out.reserve(ids.size());
@@ -62,6 +83,18 @@ class ByteTokenizer final : public Tokenizer {
   }
 
  private:
+  /// Appends an id that represents bytes [begin, end) of a text; its span has whole characters.
+  static void append(std::string_view text, size_t begin, size_t end, int32_t id,
+                     std::vector<int32_t>& ids, std::vector<TextSpan>* spans) {
+    ids.push_back(id);
+    auto inside = [&](size_t i) {
+      return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
+    };
+    while (begin > 0 && inside(begin)) --begin;
+    while (inside(end)) ++end;
+    if (spans) spans->push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+  }
+
   int32_t extra_ids_;
 };
 

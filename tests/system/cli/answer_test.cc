@@ -118,4 +118,47 @@ TEST_CASE("a run of an encoder with a decoder answers with the tokens of its dat
   // The start token is the decoder's first input.
   CHECK(whole != answer("other"));
   CHECK(answer("other") == answer("other --max-tokens 16"));
+  // An exported folder starts with the same token; so does one whose config.json names another.
+  for (const char* name : {"run", "other"}) {
+    Outcome exported = cli_in(scratch.path(), std::string("export ") + name + " hf-" + name);
+    REQUIRE_MESSAGE(exported.status == 0, exported.err);
+    const fs::path folder = scratch / (std::string("hf-") + name);
+    for (const char* file : {"config.json", "generation_config.json"})
+      CHECK(Json::parse(slurp(folder / file)).at("decoder_start_token_id") ==
+            (name == std::string("run") ? 257 : 264));
+  }
+  const std::string sizes =
+      " model.seq_length=48 model.decoder_seq_length=16 tokenizer.type=byte "
+      "tokenizer.extra_ids=8";
+  CHECK(answer("hf-run" + sizes) == whole);
+  CHECK(answer("hf-other" + sizes) == answer("other"));
+  CHECK(answer("hf-run model.decoder_start_token=264" + sizes) == answer("other"));
+}
+
+TEST_CASE("special tokens of prompts are read and printed where they are wanted") {
+  Scratch scratch("mtrain-answers-special");
+  scratch.write("r.yaml",
+                "model: {type: t5, layers: 1, encoder_layers: 1, hidden_size: 16, heads: 2, "
+                "head_dim: 8, ffn_hidden_size: 32, seq_length: 48, decoder_seq_length: 16}\n"
+                "tokenizer: {type: byte, extra_ids: 8}\ndataset: mock\n"
+                "train: {steps: 1, micro_batch_size: 2, global_batch_size: 2}\n"
+                "validation: {steps: 0}\nrun: {threads: 1}\n"
+                "optimizer: {type: adamw, lr: 0.05}\n");
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
+  auto answer = [&](const std::string& words) {
+    Outcome out = cli_in(
+        scratch.path(), "generate --prompt 'a <extra_id_3> b' --temperature 5 --from run " + words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out;
+  };
+  Outcome plain = answer(""), parsed = answer("--parse-special");
+  CHECK_MESSAGE(has(plain.err, "the prompt contains '<extra_id_3>'"), plain.err);
+  CHECK_MESSAGE(parsed.err == "", parsed.err);
+  CHECK(plain.out != parsed.out);
+  CHECK(plain.out.find("<extra_id_") == std::string::npos);
+  // Of 16 tokens sampled almost evenly, one of 8 in 265; the first seeds with one are enough.
+  bool printed = false;
+  for (int seed = 1; seed <= 12 && !printed; ++seed)
+    printed = has(answer("--parse-special --seed " + std::to_string(seed)).out, "<extra_id_");
+  CHECK(printed);
 }

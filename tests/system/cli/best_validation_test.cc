@@ -48,6 +48,27 @@ TEST_CASE("a run ends after validation.patience validations without a lower loss
   CHECK(joined.back().at("val_loss") == whole.back().at("val_loss"));
 }
 
+TEST_CASE("other samples for validation continue a run that had ended by validation.patience") {
+  Scratch scratch("mtrain-best-other");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const Words words = with(kBase, {"validation.patience=2", kNever});
+  const fs::path folder = scratch / "run";
+  train(recipe, folder, words);
+  CHECK(steps_of(folder) == 3);
+  Outcome out =
+      cli(with({recipe, "run.dir=" + folder.string()}, with(words, {"validation.steps=2"})));
+  const std::string said = out.out + out.err;
+  CHECK_MESSAGE(out.status == 0, said);
+  CHECK_MESSAGE(has(said,
+                    "their lowest loss is forgotten, and the run, which had ended by "
+                    "validation.patience, continues"),
+                said);
+  CHECK_MESSAGE(!has(said, "nothing to do"), said);
+  CHECK_MESSAGE(has(said, "continuing after step 3"), said);
+  CHECK_MESSAGE(has(said, "stopping after step 6 of 12"), said);
+  CHECK(steps_of(folder) == 6);
+}
+
 TEST_CASE("all ranks end together, and a loss that falls does not end a run") {
   Scratch scratch("mtrain-best-ranks");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());

@@ -343,7 +343,11 @@ TEST_CASE("tokenize is a filter from texts to tokens") {
   CHECK(done.status == 11);
   CHECK(done.err.find("x.jsonl:2") != std::string::npos);
   CHECK(run_data(scratch, "data tokenize -t byte -i missing.jsonl").status == 18);
-  CHECK(run_data(scratch, "data tokenize -t byte --parse-special -i x.jsonl").status == 10);
+  put(scratch / "x.jsonl", "{\"text\":\"h\\u00e9<|endoftext|>\"}\n");
+  CHECK(run_data(scratch, "data tokenize -t byte -i x.jsonl").out.find("256") == std::string::npos);
+  CHECK(run_data(scratch, "data tokenize -t byte --parse-special -i x.jsonl").out ==
+        "{\"ids\": [104, 195, 169, 256], \"offsets\": [[0, 1], [1, 2], [1, 2], [2, 15]], "
+        "\"decoded\": \"h\xC3\xA9\"}\n");
 }
 
 TEST_CASE("each kind of failure has its status and one message") {

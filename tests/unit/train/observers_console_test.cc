@@ -156,6 +156,21 @@ TEST_CASE("plain lines: about a hundred in a run of any length") {
   }
 }
 
+TEST_CASE("a run that stops between two lines reports the mean of the steps after the last line") {
+  Pipe pipe;
+  double now = 0;
+  auto console = make_console({.fd = pipe.ends[1], .clock = [&] { return now; }});
+  console->on_start(run_info(1000));
+  for (int64_t step = 1; step <= 105; ++step) {
+    now += 0.1;
+    console->on_step(step_metrics(step, step % 2 ? 2.0 : 3.0));
+  }
+  console->on_end(105);
+  const std::string text = pipe.text();
+  CAPTURE(text);
+  CHECK(text.ends_with("last loss 2.0000 (mean of the last 5 steps 2.4000)\n"));
+}
+
 TEST_CASE("without a terminal there are plain lines, no escape sequences, and an ETA") {
   Pipe pipe;
   double now = 0;
