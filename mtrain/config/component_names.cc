@@ -139,6 +139,42 @@ void drop_defaults(Node& map, const std::string& path, const SourcePtr& resolved
   });
 }
 
+/// Settings that take the place of others: one file and several of them, with what belongs to the
+/// several.
+struct Replaces {
+  const char* given;
+  std::vector<const char*> others;
+};
+const std::vector<Replaces>& replacements() {
+  static const std::vector<Replaces> all = {
+      {"path", {"paths", "weights", "phases"}},         {"paths", {"path"}},
+      {"valid_path", {"valid_paths", "valid_weights"}}, {"valid_paths", {"valid_path"}},
+      {"test_path", {"test_paths", "test_weights"}},    {"test_paths", {"test_path"}}};
+  return all;
+}
+
+bool says_something(const Node& value) {
+  if (value.is_list()) return value.size() > 0;
+  return value.is_scalar() && !value.is_null() && !value.as_text().empty();
+}
+
+/// Removes what the saved recipe has in the place of what an override gives.
+void drop_alternatives(Node& given, const SourcePtr& resolved,
+                       const std::vector<const Schema*>& owners) {
+  auto typed = [&](const char* name) {
+    const Node* value = given.get(name);
+    return value && value->loc().source != resolved && says_something(*value);
+  };
+  for (const Replaces& one : replacements()) {
+    const FieldSpec* spec = setting_named(one.given, owners);
+    if (!spec || !spec->input_path || !typed(one.given)) continue;
+    std::erase_if(given.entries(), [&](const Node::Entry& entry) {
+      return std::ranges::find(one.others, entry.key) != one.others.end() &&
+             entry.value.loc().source == resolved;
+    });
+  }
+}
+
 }  // namespace
 
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog) {
@@ -146,7 +182,10 @@ void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaC
   for (const Schema& section : catalog.sections()) {
     Node* given = tree.get(section.name);
     const Node* type = given ? given->get("type") : nullptr;
-    if (!type || type->loc().source == resolved || catalog.kind_of(section.name).empty()) continue;
+    if (!given || !given->is_map() || catalog.kind_of(section.name).empty()) continue;
+    drop_alternatives(*given, resolved,
+                      catalog.owners(section.name, wanted_component(section, given)));
+    if (!type || type->loc().source == resolved) continue;
     const auto owners = catalog.owners(section.name, wanted_component(section, given));
     if (owners.size() < 2) continue;
     drop_unowned(*given, "", resolved, owners);

@@ -28,7 +28,9 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
                         const SchemaCatalog& catalog, Report& report);
 /// For a resolved recipe (its text is `resolved`) whose `type` an override has changed: removes
 /// those settings of the old component that the recipe wrote and that the new component does not
-/// have, or of which they are the old component's defaults or no choices of the new one.
+/// have, or of which they are the old component's defaults or no choices of the new one. Where an
+/// override gives one file (`path`), removes the several of the recipe with their weights and
+/// phases, and the other way around.
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog);
 /// Before a map replaces the component of a section by the component `next`: removes the settings
 /// of the present component. The settings that all components of the section have stay.

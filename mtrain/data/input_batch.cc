@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/data/foreign_files.h"
 
 namespace mtrain {
 namespace {
@@ -32,6 +33,11 @@ InputFormat format_of_name(const fs::path& path) {
 InputFormat format_of(const fs::path& path, InputFormat wanted) {
   if (wanted != InputFormat::by_extension) return wanted;
   const InputFormat format = format_of_name(path);
+  if (const auto foreign = foreign_file_of_name(without_compression(path)))
+    throw Error(ErrorClass::config,
+                cat(printable(path.string()), " is, by its name, ", foreign->format,
+                    "; text or JSON lines are required"),
+                foreign->help);
   MT_USER_CHECK(
       format != InputFormat::by_extension, ErrorClass::config,
       path == "-"
@@ -42,7 +48,7 @@ InputFormat format_of(const fs::path& path, InputFormat wanted) {
 }
 
 std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
-  std::vector<fs::path> out;
+  std::vector<fs::path> out, others;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
@@ -55,9 +61,19 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
     if (format != InputFormat::by_extension &&
         (wanted == InputFormat::by_extension || wanted == format))
       out.push_back(at->path());
+    else
+      others.push_back(at->path());
   }
   MT_USER_CHECK(!error, ErrorClass::io,
                 cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
+  std::sort(others.begin(), others.end());
+  if (out.empty())
+    for (const fs::path& other : others)
+      if (const auto foreign = foreign_file_of_name(without_compression(other)))
+        throw Error(ErrorClass::data,
+                    cat("the folder ", folder.string(), " holds no text or JSON lines, but ",
+                        foreign->format, ": ", printable(other.string())),
+                    foreign->help);
   MT_USER_CHECK(!out.empty(), ErrorClass::data,
                 cat("the folder ", folder.string(), " holds no text or JSON lines"),
                 "a folder's files are read if they end in .txt, .text, .md, .jsonl or .ndjson, "
@@ -190,13 +206,23 @@ class BatchReader::Text final : public BatchReader::Source {
   /// True when the line is used, repaired if necessary.
   bool accept(std::string_view& line, InputBatch& batch) {
     size_t at = 0;
-    if (valid_utf8(line, &at)) return true;
+    const size_t zero = line.find('\0');
+    const bool valid = valid_utf8(line, &at);
+    if (valid && zero == std::string_view::npos) return true;
     const bool repair = options_.on_bad == OnBad::replace;
-    batch.bad.push_back(
-        {reader_.line_number(), repair, cat("is not valid UTF-8 at byte ", at, " of the line"),
-         "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
-    if (repair) line = repaired_ = repair_utf8(line);
+    batch.bad.push_back({reader_.line_number(), repair,
+                         valid ? cat("has a zero byte at byte ", zero,
+                                     " of the line, as files that are no text have")
+                               : cat("is not valid UTF-8 at byte ", at, " of the line"),
+                         cat(valid ? "check that the file is a text" : "convert the file to UTF-8",
+                             ", or use --bad-lines replace or --bad-lines skip")});
+    if (repair) line = repaired_ = without_zeros(repair_utf8(line));
     return repair;
+  }
+  static std::string without_zeros(const std::string& line) {
+    std::string out;
+    for (const char c : line) c == '\0' ? out.append("\xEF\xBF\xBD") : out.append(1, c);
+    return out;
   }
 
   bool ends_before_line(size_t size, bool gap) const {

@@ -15,11 +15,13 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/data/foreign_files.h"
 
 namespace mtrain {
 namespace {
 
 constexpr size_t kCompressedBlockBytes = size_t{1} << 18;
+constexpr size_t kStartBytes = 16;  // show the format of a file
 constexpr std::string_view kGzipStart = "\x1F\x8B", kZstdStart = "\x28\xB5\x2F\xFD";
 
 [[noreturn]] void fail(const char* what, const std::string& name, int error) {
@@ -158,11 +160,19 @@ bool InputStream::refill() {
 }
 
 void InputStream::choose_decoder() {
-  while (end_ - begin_ < kZstdStart.size() && refill()) {
+  auto start = [&] { return std::string_view(buffer_).substr(begin_, end_ - begin_); };
+  auto known = [&] {  // a line that a user types is enough
+    return start().size() >= kStartBytes ||
+           (start().size() >= kZstdStart.size() && start().find('\n') != std::string_view::npos);
+  };
+  while (!known() && refill()) {
   }
-  const auto start = std::string_view(buffer_).substr(begin_, end_ - begin_);
-  if (start.starts_with(kGzipStart)) decoder_ = std::make_unique<Gzip>();
-  if (start.starts_with(kZstdStart)) decoder_ = std::make_unique<Zstandard>();
+  if (start().starts_with(kGzipStart)) decoder_ = std::make_unique<Gzip>();
+  if (start().starts_with(kZstdStart)) decoder_ = std::make_unique<Zstandard>();
+  if (const auto foreign = foreign_file_of_start(start(), name_))
+    throw Error(ErrorClass::data,
+                cat(name_, " is ", foreign->format, "; text or JSON lines are required"),
+                foreign->help);
 }
 
 size_t InputStream::read(char* to, size_t size) {

@@ -15,7 +15,8 @@ namespace mtrain {
 
 class MT_API InputStream {
  public:
-  /// "-" is standard input. Error(io) when it cannot be opened or is a folder.
+  /// "-" is standard input. Error(io) when it cannot be opened or is a folder; Error(data) when it
+  /// begins like a file that is no text (foreign_files.h).
   explicit InputStream(const fs::path& path);
   ~InputStream();
   InputStream(const InputStream&) = delete;

@@ -75,6 +75,7 @@ void PreparedSettings::bind(Fields& f) {
       .input_path();
   f("weights", weights,
     "blend weight of each entry of paths; empty: in proportion to their sizes, each sample once")
+      .min(0)
       .example("[0.3, 0.7]");
   f("order", order,
     "sample order; megatron: Megatron-LM's order, which depends on the number of samples of the "
@@ -97,13 +98,16 @@ void PreparedSettings::bind(Fields& f) {
       .example("[data/books_valid, data/web_valid]")
       .input_path();
   f("valid_weights", valid_weights, "blend weight of each entry of valid_paths")
+      .min(0)
       .example("[0.5, 0.5]");
   f("test_path", test_path, "prefix of a pair for testing; split is then not applied").input_path();
   f("test_paths", test_paths,
     "prefixes of several pairs for testing, blended like paths, instead of test_path")
       .example("[data/books_test, data/web_test]")
       .input_path();
-  f("test_weights", test_weights, "blend weight of each entry of test_paths").example("[0.5, 0.5]");
+  f("test_weights", test_weights, "blend weight of each entry of test_paths")
+      .min(0)
+      .example("[0.5, 0.5]");
 }
 
 PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContext& context,
@@ -294,8 +298,8 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
                     count == 1 ? " gives " : " give ", size(0), " to train, ", size(1),
                     " to valid and ", size(2), " to test"),
                 cat(count > 1 ? "change dataset.split, or " : "",
-                    "prepare the text as more documents (data prepare --split-on lines, --split-on "
-                    "blank-lines or --document-bytes N)",
+                    "prepare the text as more documents (data prepare --split-on lines or "
+                    "--document-bytes N; or --split-on blank-lines, where blank lines divide it)",
                     which == Split::train
                         ? ""
                         : cat("; or set dataset.", name(which), "_path to a separate pair"),

@@ -46,13 +46,16 @@ void RouterSettings::bind_balance(Fields& f) {
     "which gives each expert about the same share of a micro-batch's tokens, instead of by the "
     "highest scores")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
+      .training_only()
       .renamed_from({"moe_router_load_balancing_type"});
   f("aux_loss_coeff", aux_loss_coeff, "coefficient of each balancing loss")
       .min(0)
+      .training_only()
       .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
   f("z_loss_coeff", z_loss_coeff,
     "coefficient of the z-loss, which penalizes large router logits; 0: none")
       .min(0)
+      .training_only()
       .renamed_from({"moe_z_loss_coeff"});
   f("bias", bias,
     "add a bias per expert to the scores for selection only, and update it toward equal load")
@@ -60,6 +63,7 @@ void RouterSettings::bind_balance(Fields& f) {
       .renamed_from({"moe_router_enable_expert_bias"});
   f("bias_update_rate", bias_update_rate, "step size of the bias per update")
       .min(0)
+      .training_only()
       .renamed_from({"moe_router_bias_update_rate"});
   f("dtype", dtype, "data type of the product that gives the router's logits")
       .one_of({"bf16", "fp32", "fp64"})
@@ -67,6 +71,7 @@ void RouterSettings::bind_balance(Fields& f) {
   f("jitter", jitter,
     "while training, multiply the router's input by random factors from 1 - jitter to 1 + jitter")
       .min(0)
+      .training_only()
       .exclusive_max(1)
       .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"});
 }

@@ -16,6 +16,7 @@ void MtpSettings::bind(Fields& f) {
   f("loss_coeff", loss_coeff,
     "coefficient of the multi-token prediction loss, the mean over the additional tokens")
       .exclusive_min(0)
+      .training_only()
       .renamed_from({"mtp_loss_scaling_factor"});
   f("standalone", standalone,
     "place multi-token prediction in a pipeline stage of its own, before that of head and loss; "

@@ -7,7 +7,9 @@
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/config/diff.h"
+#include "mtrain/config/yaml_write.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/data/prepared_data.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/record/saved_config.h"
@@ -215,6 +217,32 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   changes.advice += "; with dataset.order=open, the length of a run can change";
 }
 
+/// How the samples that are still to be read get other weights: the phases of the samples that were
+/// read. "" where the weights are the same or the order is not open.
+std::string weights_advice(const Recipe& old, const Recipe& recipe, int64_t consumed) {
+  auto setting = [](const Recipe& of, const char* path) { return of.config.root().find(path); };
+  const Node *was = setting(old, "dataset.weights"), *now = setting(recipe, "dataset.weights"),
+             *phases = setting(old, "dataset.phases"), *order = setting(recipe, "dataset.order");
+  if (!was || !now || !was->is_list() || !now->is_list() || was->size() != now->size() ||
+      was->size() == 0 || brief(*was) == brief(*now) || !order || order->as_text() != "open")
+    return {};
+  std::string list;
+  int64_t before = 0;
+  if (phases && phases->is_list()) {
+    const std::vector<BlendPhase> parts = read_phases(*phases, was->size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      before += parts[i].samples;
+      list += cat("{samples: ", parts[i].samples,
+                  ", weights: ", write_flow(phases->items()[i].at("weights")), "}, ");
+    }
+  }
+  if (consumed <= before) return {};
+  return cat("; for other weights of the samples after the ", consumed,
+             " that were read, keep these: 'dataset.phases=[", list,
+             "{samples: ", consumed - before, ", weights: ", write_flow(*was),
+             "}]' 'dataset.weights=", write_flow(*now), "'");
+}
+
 [[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before,
                                     const std::string& here) {
   std::string fix = "continue on such a device";
@@ -283,6 +311,7 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     changes.changes_result.push_back(
         cat("arithmetic: ", arithmetic, " -> ", here, "   (sums have another order)"));
   }
+  changes.advice += weights_advice(old, recipe, before.state.consumed_samples);
   if (!changes.impossible.empty())
     throw Error(ErrorClass::checkpoint,
                 cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible)),

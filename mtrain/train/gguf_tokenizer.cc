@@ -16,6 +16,7 @@ using Json = nlohmann::json;
 
 // Numbers of the kinds of tokens.
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
+constexpr std::string_view kFile = "tokenizer.json";
 constexpr float kNoScore = -1000.0f;
 constexpr const char* kMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
@@ -51,10 +52,9 @@ std::vector<Json> steps_of(const Json& parent, const char* key, const char* part
 
 class Tokenizer2Gguf {
  public:
-  Tokenizer2Gguf(const fs::path& folder, const std::string& config, int64_t rows, bool is_gemma,
+  Tokenizer2Gguf(const fs::path& path, const std::string& config, int64_t rows, bool is_gemma,
                  GgufHeader& header)
-      : file_(folder / "tokenizer.json"),
-        folder_(folder),
+      : file_(fs::is_directory(path) ? path / kFile : path),
         config_(Json::parse(config)),
         rows_(static_cast<size_t>(rows)),
         is_gemma_(is_gemma),
@@ -70,7 +70,7 @@ class Tokenizer2Gguf {
         !model.contains("merges"))
       refuse_tokenizer(
           file_, "a GGUF file has byte-level BPE or SentencePiece's BPE, and this is neither");
-    const fs::path settings = folder_ / "tokenizer_config.json";
+    const fs::path settings = beside("tokenizer_config.json");
     if (fs::is_regular_file(settings, error))
       settings_ = Json::parse(read_file(settings), nullptr, false);
     if (!settings_.is_object()) settings_ = Json::object();
@@ -89,6 +89,12 @@ class Tokenizer2Gguf {
   }
 
  private:
+  /// A file that belongs to the tokenizer by its name: x.chat_template.jinja to x.tokenizer.json.
+  fs::path beside(const std::string& name) const {
+    const std::string file = file_.filename().string();
+    if (!file.ends_with(kFile)) return {};
+    return file_.parent_path() / (file.substr(0, file.size() - kFile.size()) + name);
+  }
   void read_merges(const Json& merges) {
     for (const Json& merge : merges) {
       if (merge.is_array() && merge.size() == 2) {
@@ -269,11 +275,11 @@ class Tokenizer2Gguf {
       for (const Json& one : *entry)
         if (one.is_object() && one.value("name", "") == "default") return one.value("template", "");
     std::error_code error;
-    const fs::path file = folder_ / "chat_template.jinja";
+    const fs::path file = beside("chat_template.jinja");
     return fs::is_regular_file(file, error) ? read_file(file) : std::string();
   }
 
-  const fs::path file_, folder_;
+  const fs::path file_;
   const Json config_;
   const size_t rows_;
   const bool is_gemma_;
@@ -288,12 +294,12 @@ class Tokenizer2Gguf {
 
 }  // namespace
 
-void add_gguf_tokenizer(const fs::path& folder, const std::string& config, int64_t rows,
+void add_gguf_tokenizer(const fs::path& path, const std::string& config, int64_t rows,
                         bool is_gemma, GgufHeader& header) {
   try {
-    Tokenizer2Gguf(folder, config, rows, is_gemma, header).add();
+    Tokenizer2Gguf(path, config, rows, is_gemma, header).add();
   } catch (const Json::exception& fault) {
-    refuse_tokenizer(folder / "tokenizer.json", cat("not understood: ", fault.what()));
+    refuse_tokenizer(path, cat("not understood: ", fault.what()));
   }
 }
 

@@ -10,11 +10,11 @@
 
 namespace mtrain {
 
-/// Adds tokenizer.ggml.* to the header. `folder`: has tokenizer.json and, if there is one,
-/// tokenizer_config.json; `config`: the model's config.json; `rows`: of the embedding matrix; ids
-/// without a token get a placeholder. Throws Error(config) that names what llama.cpp cannot
-/// express.
-void add_gguf_tokenizer(const fs::path& folder, const std::string& config, int64_t rows,
+/// Adds tokenizer.ggml.* to the header. `path`: tokenizer.json, also as x.tokenizer.json or under
+/// another name, or its folder; x.tokenizer_config.json is read, too, if there is one. `config`:
+/// the model's config.json; `rows`: of the embedding matrix; ids without a token get a placeholder.
+/// Throws Error(config) that names what llama.cpp cannot express.
+void add_gguf_tokenizer(const fs::path& path, const std::string& config, int64_t rows,
                         bool is_gemma, GgufHeader& header);
 
 }  // namespace mtrain

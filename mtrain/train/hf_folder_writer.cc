@@ -257,9 +257,10 @@ std::vector<fs::path> set_aside_hf_exports(const fs::path& dir, const std::vecto
 
 std::vector<fs::path> hf_side_files(const fs::path& folder) {
   std::vector<fs::path> out;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                           "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",
-                           "vocab.txt", "chat_template.jinja", "generation_config.json"}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "merges.txt",
+        "vocab.txt", "chat_template.jinja", "generation_config.json"}) {
     std::error_code error;
     if (!fs::is_regular_file(folder / name, error)) continue;
     require_inside(folder, name);

@@ -13,6 +13,7 @@
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/train/answer_tokens.h"
+#include "mtrain/train/hf_tokenizer_files.h"
 
 namespace mtrain {
 namespace {
@@ -34,24 +35,22 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plug
 }
 
 /// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
-bool copy_side_files(const fs::path& source, const Tokenizer* tokenizer, const std::string& config,
-                     int64_t vocab_size, const std::string& chat_template, HfFolderWriter& out) {
+bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokenizer* tokenizer,
+                     const std::string& config, int64_t vocab_size,
+                     const std::string& chat_template, HfFolderWriter& out) {
   bool tokenized = false, generation = false;
-  auto copy_from = [&](const fs::path& folder, bool of_tokenizer) {
-    for (const fs::path& file : hf_side_files(folder)) {
-      const bool is_generation = file.filename() == kGeneration;
-      if (is_generation == of_tokenizer) continue;
-      if (!chat_template.empty() && file.filename() == kChatTemplate) continue;
-      if (is_generation)
-        out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
-      else
-        out.copy(file);
-      (is_generation ? generation : tokenized) = true;
+  if (tokenizer)
+    for (const HfTokenizerFile& one : hf_tokenizer_files(recipe, *tokenizer, config)) {
+      if (!chat_template.empty() && one.name == kChatTemplate) continue;
+      out.text(one.name, read_file(one.file));
+      tokenized = true;
     }
-  };
-  const fs::path files = tokenizer ? tokenizer->folder() : fs::path();
-  if (!files.empty()) copy_from(files, true);
-  if (!source.empty()) copy_from(source, false);
+  if (!source.empty())
+    for (const fs::path& file : hf_side_files(source))
+      if (file.filename() == kGeneration) {
+        out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
+        generation = true;
+      }
   if (!chat_template.empty()) out.text(kChatTemplate, chat_template);
   if (!generation) out.text(kGeneration, hf_generation_text(config));
   return tokenized;
@@ -121,8 +120,8 @@ bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string
                     const std::string& chat_template, HfFolderWriter& out) {
   const auto tokenizer = open_tokenizer(recipe, plugins, true);
   const int64_t all = std::numeric_limits<int64_t>::max();
-  return copy_side_files(hf_source_folder(recipe), tokenizer.get(), config, all, chat_template,
-                         out);
+  return copy_side_files(recipe, hf_source_folder(recipe), tokenizer.get(), config, all,
+                         chat_template, out);
 }
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
@@ -134,7 +133,7 @@ HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const Che
   HfRunExported done{.family = run->family.model_type, .dtype = run->dtype};
   team.together([&] {
     if (team.first())
-      done.tokenizer = copy_side_files(run->source, run->tokenizer.get(), run->config,
+      done.tokenizer = copy_side_files(recipe, run->source, run->tokenizer.get(), run->config,
                                        run->vocab_size, options.chat_template, out);
   });
   done.weights = export_hf_weights(store, step, run->weights(run->dtype, options), out);
@@ -158,6 +157,10 @@ HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
                 "(model.labels)",
                 "export a Hugging Face folder instead: give a name that does not end in .gguf");
   const fs::path folder = run.tokenizer ? run.tokenizer->folder() : fs::path();
+  fs::path tokenizer = folder;
+  if (run.tokenizer)
+    for (const HfTokenizerFile& one : hf_tokenizer_files(recipe, *run.tokenizer, run.config))
+      if (one.name == "tokenizer.json") tokenizer = one.file;
   MT_USER_CHECK(!folder.empty(), ErrorClass::config,
                 cat("a GGUF file needs tokenizer.json, and the tokenizer ",
                     recipe.settings.tokenizer.type, " of this run has none"),
@@ -167,7 +170,7 @@ HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
   HfRunExported done{.family = run.family.model_type, .dtype = run.dtype, .tokenizer = true};
   done.weights = write_gguf(to,
                             {.config = run.config,
-                             .tokenizer = folder,
+                             .tokenizer = tokenizer,
                              .name = recipe.name,
                              .type = type.value_or(ggml_type_of(run.dtype))},
                             *source);

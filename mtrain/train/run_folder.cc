@@ -12,20 +12,31 @@
 namespace mtrain {
 namespace {
 
-// Points runs/latest to this run. Failing to create the link is only a warning.
-void point_latest_at(const fs::path& run) {
+/// The link `latest` of a run in a folder named runs; empty for any other run.
+fs::path latest_of(const fs::path& run) {
   fs::path folder = fs::absolute(run).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
-  if (folder.parent_path().filename() != "runs" || folder.filename() == "latest") return;
-  fs::path link = folder.parent_path() / "latest",
-           temporary = folder.parent_path() / cat(".latest-", ::getpid());
+  const bool among_runs =
+      folder.parent_path().filename() == "runs" && folder.filename() != "latest";
+  return among_runs ? folder.parent_path() / "latest" : fs::path();
+}
+
+// Failing to create the link is only a warning.
+void point_latest(const fs::path& link, const fs::path& target) {
+  fs::path temporary = link.parent_path() / cat(".latest-", ::getpid());
   std::error_code error;
   if (fs::exists(fs::symlink_status(link, error)) &&
       !fs::is_symlink(fs::symlink_status(link, error)))
     return;
-  fs::create_directory_symlink(folder.filename(), temporary, error);
+  fs::create_directory_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, link, error);
   if (error) log_warn("cannot create the link ", link.string(), ": ", error.message());
+}
+
+/// The name of a run's folder.
+fs::path folder_name(const fs::path& run) {
+  const fs::path folder = fs::absolute(run).lexically_normal();
+  return folder.has_filename() ? folder.filename() : folder.parent_path().filename();
 }
 
 }  // namespace
@@ -33,7 +44,8 @@ void point_latest_at(const fs::path& run) {
 Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step) {
   Invocation out =
       begin_invocation(saved, recipe.run_directory(), first_step, recipe.settings.train.steps);
-  point_latest_at(recipe.run_directory());
+  if (const fs::path link = latest_of(recipe.run_directory()); !link.empty())
+    point_latest(link, folder_name(recipe.run_directory()));
   return out;
 }
 
@@ -46,8 +58,10 @@ std::optional<RunLock> lock_run_folder(const Recipe& recipe) {
   return RunLock(run);
 }
 
-NewRunFolders::NewRunFolders(const Recipe& recipe) : run_(recipe.run_directory()) {
+NewRunFolders::NewRunFolders(const Recipe& recipe)
+    : run_(recipe.run_directory()), latest_(latest_of(run_)) {
   std::error_code ignored;
+  if (!latest_.empty()) latest_target_ = fs::read_symlink(latest_, ignored);
   had_lock_ = fs::exists(RunLock::file_of(run_), ignored);
   note(recipe.run_directory());
   note(recipe.checkpoint_directory());
@@ -78,11 +92,24 @@ void NewRunFolders::remove() {
   // Another job that started at the same time may have created them, too, and use them.
   if (RunLock::held_by_another(run_)) return;
   if (!had_lock_) fs::remove(RunLock::file_of(run_), ignored);
+  auto is_whole = [&](const fs::path& folder) {
+    return std::find(whole_.begin(), whole_.end(), folder) != whole_.end();
+  };
   for (const auto& folder : made_)
-    if (std::find(whole_.begin(), whole_.end(), folder) == whole_.end())
-      fs::remove(folder, ignored);  // a parent folder; fails if it is not empty, which is intended
-    else if (!RunLock::held_by_another(folder))
-      fs::remove_all(folder, ignored);
+    if (is_whole(folder) && !RunLock::held_by_another(folder)) fs::remove_all(folder, ignored);
+  restore_latest();
+  for (const auto& folder : made_)  // a parent folder; fails if it is not empty, which is intended
+    if (!is_whole(folder)) fs::remove(folder, ignored);
+}
+
+void NewRunFolders::restore_latest() const {
+  std::error_code ignored;
+  const bool left = !latest_.empty() && !fs::exists(run_, ignored) &&
+                    fs::read_symlink(latest_, ignored) == folder_name(run_);
+  if (!left) return;
+  fs::remove(latest_, ignored);
+  if (!latest_target_.empty() && latest_target_ != folder_name(run_))
+    point_latest(latest_, latest_target_);
 }
 
 }  // namespace mtrain

@@ -25,9 +25,10 @@ MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& save
 MT_API std::optional<RunLock> lock_run_folder(const Recipe& recipe);
 
 /// The folders that a run will write to. Unless keep() is called, the destructor removes those that
-/// did not exist before, with their content, so that a run that fails before its first step leaves
-/// nothing behind. In a folder that was there, its lock file is removed if it is new. Folders that
-/// another job has locked stay. Only remove() is safe from any thread.
+/// did not exist before, with their content, so that a run that fails before its first step is done
+/// leaves nothing behind; the link `latest` then points to the run to which it pointed. In a folder
+/// that was there, its lock file is removed if it is new. Folders that another job has locked stay.
+/// Only keep() and remove() are safe from any thread.
 class MT_API NewRunFolders {
  public:
   /// Records which of them exist; creates none.
@@ -35,7 +36,7 @@ class MT_API NewRunFolders {
   ~NewRunFolders();
   NewRunFolders(const NewRunFolders&) = delete;
   NewRunFolders& operator=(const NewRunFolders&) = delete;
-  /// Call it when the run has begun: from then on nothing is removed.
+  /// Call it when the run has done a step: from then on nothing is removed.
   void keep();
   /// Removes those that are not kept; also call it before the process ends without unwinding. Safe
   /// from any thread.
@@ -43,8 +44,9 @@ class MT_API NewRunFolders {
 
  private:
   void note(fs::path folder);
+  void restore_latest() const;
   std::mutex mutex_;
-  fs::path run_;
+  fs::path run_, latest_, latest_target_;  // of the link `latest`; empty: there is none
   bool had_lock_ = false;
   std::vector<fs::path> whole_,
       made_;  // whole_: the folders themselves; made_: all that did not exist, including parents,

@@ -18,6 +18,7 @@
 
 #include "help_format.h"
 #include "last_words.h"
+#include "launch.h"
 #include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
@@ -274,8 +275,7 @@ bool path_exists(const fs::path& path) {
 
 PluginHost plugin_host(const Cli& cli) {
   static std::once_flag warn_once;
-  if (!cli.quiet && launched_rank() == 0)
-    std::call_once(warn_once, warn_of_absent_folders, cli.plugin_path);
+  if (launched_rank() == 0) std::call_once(warn_once, warn_of_absent_folders, cli.plugin_path);
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 
@@ -345,7 +345,7 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   prepare_last_words();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which
                                   // is reported with its name
-  cli.words = arguments;
+  cli.words = take_rank_words(arguments);
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();
   if (status == 0 && !std::cout)

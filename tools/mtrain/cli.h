@@ -16,7 +16,7 @@ namespace mtrain {
 
 struct Cli {
   std::vector<std::string> plugin_path;  // --plugin-path, in order
-  bool quiet = false;                    // --quiet: results and errors only
+  bool quiet = false;                    // --quiet: results, warnings and errors only
   std::vector<std::string> words;        // the command line as it was typed, without the program
   int status = 0;  // the exit status, set by a callback that fails without an Error
 };

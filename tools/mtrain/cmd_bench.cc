@@ -202,7 +202,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
                                    {"checkpoint.resume", "never"}})
     request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);
-  print_warnings(cli, recipe);
+  print_warnings(recipe);
   resolve_epochs(recipe, plugins);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
   MT_USER_CHECK(

@@ -136,7 +136,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   }
   if (data.status != 0) throw Error(static_cast<ErrorClass>(data.status), recipe.report.text());
   recipe.report.throw_if_errors();
-  print_warnings(cli, recipe);
+  print_warnings(recipe);
   if (options.resolved) {
     make_input_paths_absolute(recipe, plugins);
     std::cout << recipe.config.to_yaml();

@@ -104,6 +104,23 @@ nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArgumen
   return out;
 }
 
+/// The remark on a text that became one document: why, and the ways that can divide it further.
+std::string one_document(const PrepareReport& report, const PrepareOptions& options) {
+  std::string out = cat("  the ", report.text_lines, " lines are one document");
+  std::vector<std::string> ways;
+  if (options.split_on == SplitOn::lines) return out + ", because only one of them has text\n";
+  if (options.split_on == SplitOn::blank_lines)
+    out += ", because no blank line divides them";
+  else
+    ways.emplace_back("--split-on blank-lines");
+  ways.insert(ways.begin(), "--split-on lines");
+  ways.emplace_back(options.document_bytes > 0 ? "a smaller --document-bytes"
+                                               : "--document-bytes N");
+  const std::string last = ways.back();
+  ways.pop_back();
+  return cat(out, "; dataset.split needs several: use ", join(ways, ", "), " or ", last, "\n");
+}
+
 void print_report(const PrepareReport& report, const PrepareArguments& arguments) {
   if (arguments.json) {
     std::cout
@@ -122,14 +139,8 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
   if (report.empty_documents)
     std::cout << "  " << counted(report.empty_documents, "document is", "documents are")
               << " empty\n";
-  if (report.documents == 1 && report.text_lines > 1) {
-    std::cout << "  the " << report.text_lines << " lines are one document"
-              << (arguments.options.split_on == SplitOn::blank_lines
-                      ? ", because the text has no blank lines"
-                      : "")
-              << "; dataset.split needs several: use --split-on lines, --split-on blank-lines or "
-                 "--document-bytes N\n";
-  }
+  if (report.documents == 1 && report.text_lines > 1)
+    std::cout << one_document(report, arguments.options);
   if (report.replaced)
     std::cout << "  " << counted(report.replaced, "line") << " had invalid UTF-8 replaced\n";
   if (report.skipped)
@@ -216,7 +227,7 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
   command.add_flag("--split-sentences", o.split_sentences,
                    "make each sentence of a document a separate sequence");
   add_choice(command, "--bad-lines", a.on_bad, kOnBad,
-             "action at an invalid line; replace only repairs invalid UTF-8")
+             "action at an invalid line; replace only repairs invalid UTF-8 and zero bytes")
       ->capture_default_str();
   command.add_option("--max-bad", o.max_bad, "more invalid lines than this are an error")
       ->capture_default_str();

@@ -86,7 +86,7 @@ void with_option_words(const Work& work) {
 
 /// Checks the rules between the settings that these commands read, as training does; shows warnings
 /// and throws Error(config) with the violations. `packing`: replaces dataset.packing, unless null.
-void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArguments& arguments,
+void check_settings(const PluginHost& plugins, const RecordArguments& arguments,
                     const char* packing = nullptr) {
   const SchemaCatalog catalog = schema_catalog(plugins);
   Node sections = Node::map();
@@ -106,8 +106,7 @@ void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArgum
   sections.set("model.seq_length", Node::integer(arguments.seq_length));
   check_rules_within(sections, catalog, report);
   report.throw_if_errors();
-  if (!cli.quiet && report.warnings() > 0)
-    write_standard_error(in_option_words(report.text()) + "\n");
+  if (report.warnings() > 0) write_standard_error(in_option_words(report.text()) + "\n");
 }
 
 /// Prints tokens that are trained on in green, or in brackets, and the others plainly. The first
@@ -138,13 +137,13 @@ void print_example(const std::string& title, const ExampleStore& store, int64_t 
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
-void show_preferences(const Cli& cli, const PluginHost& plugins, const RecordArguments& arguments,
+void show_preferences(const PluginHost& plugins, const RecordArguments& arguments,
                       const Opened& opened,
                       const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                       const ShownTokens& shown) {
   auto settings = read_config<PreferenceSettings>(
       settings_tree(plugins, arguments.dataset_settings(), "dataset"));
-  check_settings(cli, plugins, arguments);
+  check_settings(plugins, arguments);
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file =
       load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
@@ -259,7 +258,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                 "dataset.packing=none: data pack packs the records offline",
                 "leave it out; to see records as samples of their own: mtrain data show");
   settings.packing = "offline";
-  check_settings(cli, plugins, a, "offline");
+  check_settings(plugins, a, "offline");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
   const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
   file.log_unused();
@@ -343,10 +342,10 @@ void show_answers(const Cli& cli, const RecordArguments& arguments,
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
   if (arguments.type == "preference")
-    return show_preferences(cli, plugins, arguments, opened, range, shown);
+    return show_preferences(plugins, arguments, opened, range, shown);
   auto settings =
       read_config<SftSettings>(settings_tree(plugins, arguments.dataset_settings(), "dataset"));
-  check_settings(cli, plugins, arguments);
+  check_settings(plugins, arguments);
   const SftFile file = load_sft_file(
       arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   file.log_unused();

@@ -56,6 +56,25 @@ void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
              join(changes, "\n  "));
 }
 
+/// A run may have files of its own for a split, which other data do not replace.
+void warn_of_own_files(const ModelSource& source, const EvalOptions& options) {
+  if (options.split == "train") return;
+  const Node& root = source.run.recipe.config.root();
+  auto given = [&](const std::string& setting) {
+    const Node* value = root.find("dataset." + setting);
+    return value && value->loc() && value->loc().source->kind() == SourceKind::command_line;
+  };
+  if (!given("path") && !given("paths")) return;
+  for (const std::string& own : {options.split + "_path", options.split + "_paths"}) {
+    const Node* value = root.find("dataset." + own);
+    const bool used = value && (value->is_list() ? value->size() > 0 : !value->as_text().empty());
+    if (used && !given(own))
+      log_warn("--split ", options.split, " reads dataset.", own, "=", brief(*value),
+               " of the run, not the data of this command\n  help: dataset.", own,
+               value->is_list() ? "=[]" : "=''", ", or --split train");
+  }
+}
+
 /// The perplexity, or what an objective over answers reports.
 std::string in_other_words(const EvalMetrics& m) {
   if (m.figures.empty()) return cat(" nats per token, perplexity ", std::exp(m.loss));
@@ -119,6 +138,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   int64_t batches = *batches_of(options.batches);
   if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
   warn_of_other_data(source, options, *dataset);
+  warn_of_own_files(source, options);
   if (batches > 0)
     warn_of_repeats(*dataset, split, batches, s.eval_global_batch(),
                     "--batches all evaluates each once");

@@ -256,7 +256,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
   for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
     if (parts[i].last && steps_done(recipes[i]) >= *parts[i].last)
       continue;  // this part is already done
-    if (first) print_warnings(cli, recipes[i]);
+    if (first) print_warnings(recipes[i]);
     if (parts.size() > 1)
       log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": ",
                parts[i].last ? cat("steps ", parts[i].first + 1, " to ", *parts[i].last)

@@ -72,6 +72,13 @@ void list_runs(const Cli& cli, const fs::path& folder, bool json) {
 }
 
 /// Whether steps of the invocation still count: those from `first + 1` to `last`.
+constexpr const char* kFailed = "failed before its first step was done";
+
+/// Only a failure ends an invocation that was about to train without a step.
+bool failed_at_once(const Invocation& invocation) {
+  return invocation.last_step == invocation.first_step && invocation.steps > invocation.first_step;
+}
+
 bool has_steps(const InvocationSummary& item) { return item.first && *item.last > *item.first; }
 
 Json show_json(const RunSummary& run) {
@@ -112,11 +119,11 @@ void show_invocation(const InvocationSummary& item) {
     return;
   }
   const std::string steps = !item.first ? "no remaining steps: the run went back to an earlier step"
-                            : !has_steps(item) ? "no step"
+                            : !has_steps(item) ? (failed_at_once(invocation) ? kFailed : "no step")
                                                : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
                            invocation.started, steps, invocation.version,
-                           item.loss ? ", loss " + loss_text(item.loss) : "",
+                           item.loss && has_steps(item) ? ", loss " + loss_text(item.loss) : "",
                            invocation.last_step ? "" : "; was interrupted, or is still training");
   if (invocation.number == 1 && !item.overrides.empty())
     std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';

@@ -27,7 +27,7 @@ void train(Cli& cli, const RecipeWords& words) {
   request.launched = launched_ranks();
   Recipe recipe = load_recipe(request, plugins);
   warn_of_unused_sweep(recipe);
-  if (launched_rank() == 0) print_warnings(cli, recipe);
+  if (launched_rank() == 0) print_warnings(recipe);
   cli.status = run_training(cli, recipe, plugins);
 }
 

@@ -24,8 +24,10 @@
 namespace mtrain {
 namespace {
 
+constexpr std::string_view kStarted = "--started-by-nproc=";
+
 /// The arguments of the command line without --nproc and its value.
-std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) {
+std::vector<std::string> without_nproc(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--nproc")
@@ -33,6 +35,14 @@ std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) 
     else if (!words[i].starts_with("--nproc="))
       out.push_back(words[i]);
   }
+  return out;
+}
+
+/// The command line of a rank: the typed words, so that messages number them as the user does, and
+/// after them `added` settings.
+std::vector<std::string> words_for_ranks(const std::vector<std::string>& typed, size_t added) {
+  std::vector<std::string> out = {cat(kStarted, added)};
+  out.insert(out.end(), typed.begin(), typed.end());
   return out;
 }
 
@@ -80,6 +90,16 @@ int await(pid_t child, int& received_signal) {
 }
 
 }  // namespace
+
+std::vector<std::string> take_rank_words(std::vector<std::string>& arguments) {
+  if (arguments.empty() || !arguments.front().starts_with(kStarted)) return arguments;
+  const auto added = static_cast<size_t>(std::atoi(arguments.front().c_str() + kStarted.size()));
+  arguments.erase(arguments.begin());
+  std::vector<std::string> typed = arguments;
+  typed.resize(typed.size() - std::min(typed.size(), added));
+  arguments = without_nproc(arguments);
+  return typed;
+}
 
 std::string find_program(const std::vector<std::string>& names) {
   const char* path = std::getenv("PATH");
@@ -143,7 +163,7 @@ int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
                 "starts the ranks itself");
   std::vector<std::string> command =
       launch_command(mpirun, version_of(mpirun), nproc, physical_cores(), ::geteuid() == 0,
-                     words_for_ranks(cli.words));
+                     words_for_ranks(cli.words, 2));
   std::cout.flush();
   sigset_t set = handed_on(), before;
   sigprocmask(SIG_BLOCK, &set, &before);
@@ -172,7 +192,7 @@ int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>
       cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
       "leave --nproc out");
   if (comm == "mpi") return launch_mpi_ranks(cli, nproc);
-  std::vector<std::string> words = words_for_ranks(cli.words);
+  std::vector<std::string> words = words_for_ranks(cli.words, comm ? 1 : 2);
   words.push_back(cat("dist.nproc=", nproc));
   if (!comm) words.emplace_back("dist.comm=tcp");
   return run_local_ranks(words, nproc);
@@ -198,9 +218,7 @@ void require_same_nproc(const Recipe& recipe, int64_t nproc) {
 }  // namespace
 
 int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc) {
-  Cli silent = cli;
-  silent.quiet = true;  // the first rank warns
-  PluginHost plugins = plugin_host(silent);
+  PluginHost plugins(plugin_folders(cli.plugin_path));  // the first rank warns of absent folders
   require_same_nproc(read_recipe(request, plugins), nproc);
   auto set = [&](const char* key, const std::string& value) {
     request.overrides.push_back({key, 0, {}, false, value});

@@ -12,12 +12,17 @@
 namespace mtrain {
 
 /// The command that starts `nproc` ranks: mpirun with its options for this machine, then this
-/// program with `words` (the command line without --nproc) and the settings of such a job. `mpirun`
-/// is the launcher's path, `version` its output for --version, `cores` the number of physical
-/// cores.
+/// program with `words` (a command line for take_rank_words) and the settings of such a job.
+/// `mpirun` is the launcher's path, `version` its output for --version, `cores` the number of
+/// physical cores.
 std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version,
                                         int64_t nproc, int cores, bool as_root,
                                         const std::vector<std::string>& words);
+
+/// For a rank that this program started: removes from its command line what says so, and --nproc;
+/// returns the words that the user typed, without the settings of the launcher. Else returns the
+/// command line.
+std::vector<std::string> take_rank_words(std::vector<std::string>& arguments);
 
 /// Runs the job and returns its exit status: that of its ranks; 15 if a rank was killed, 128 + the
 /// signal if a signal asked this process to stop. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   app.add_option("--plugin-path", cli.plugin_path,
                  "search this folder for plugins first (repeatable)")
       ->type_name("DIR");
-  app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
+  app.add_flag("-q,--quiet", cli.quiet, "print results, warnings and errors only");
   app.parse_complete_callback([&cli] {  // before the callback of the command
     if (cli.quiet) mtrain::set_log_level(mtrain::LogLevel::warn);
   });

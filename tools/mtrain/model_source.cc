@@ -105,7 +105,7 @@ Recipe made_recipe(const fs::path& folder, const std::string& text,
 }
 
 /// Settings that the family leaves to training may still take part in an evaluation: a capacity of
-/// experts drops tokens.
+/// experts drops tokens. Warns of those that the user has changed.
 void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
                                const PluginHost& plugins) {
   const std::string& plugin = recipe.settings.model.type;
@@ -122,7 +122,9 @@ void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
     const bool listed =
         std::find(training.begin(), training.end(), spec.path) != training.end() ||
         std::any_of(lost.begin(), lost.end(), [&](const auto& e) { return e.first == spec.path; });
-    if (!value || !listed) continue;
+    if (!value || !listed || spec.training_only) continue;
+    const Location& where = value->loc();
+    if (where && fs::path(where.source->name()).filename() == "config.json") continue;
     const std::string usual = brief(default_value(spec, ""));
     if (brief(*value) != usual)
       lines += cat("\n  model.", spec.path, ": ", usual, " -> ", brief(*value));

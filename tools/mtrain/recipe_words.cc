@@ -1,8 +1,10 @@
 #include "recipe_words.h"
 
 #include <CLI/CLI.hpp>
+#include <climits>
 #include <iostream>
 #include <map>
+#include <memory>
 
 #include "cli.h"
 #include "mtrain/base/error.h"
@@ -79,6 +81,8 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& recipe_words, size
   RecipeRequest request;
   std::multimap<int, OverrideText> overrides;  // by their places
   Positions positions(cli), file_positions(cli), pair_positions(cli);
+  // A word that was not typed is a setting that --nproc gives its ranks.
+  const Location of_nproc{std::make_shared<Source>(SourceKind::command_line, "--nproc", ""), 0, 0};
   std::vector<std::string> words = recipe_words.rest;
   if (!recipe_words.first.empty()) words.insert(words.begin(), recipe_words.first);
   for (const auto& word : words) {
@@ -91,7 +95,9 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& recipe_words, size
                       printable(others.front(), 200)),
                   "give one recipe per command; for a file of settings key=value use -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
-    overrides.emplace(at, OverrideText{word, at});
+    OverrideText override{word, at};
+    if (at == 0) override.written = of_nproc;
+    overrides.emplace(at == 0 ? INT_MAX : at, std::move(override));
   }
   Report report;
   for (const auto& file : recipe_words.files) {
@@ -215,7 +221,7 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
   Recipe recipe = read_recipe(request, plugins);
   if (!recipe.config.root().is_map()) recipe.report.throw_if_errors();
   if (recipe.report.ok()) {
-    print_warnings(cli, recipe);
+    print_warnings(recipe);
   } else {
     cli.status = recipe.report.exit_status();
     write_standard_error(headline(name(static_cast<ErrorClass>(cli.status)), recipe.report.text()));
@@ -233,8 +239,8 @@ void warn_of_unused_sweep(Recipe& recipe) {
       .fix("add -m to train or check all combinations");
 }
 
-void print_warnings(const Cli& cli, const Recipe& recipe) {
-  if (!cli.quiet && recipe.report.warnings() > 0) write_standard_error(recipe.report.text() + "\n");
+void print_warnings(const Recipe& recipe) {
+  if (recipe.report.warnings() > 0) write_standard_error(recipe.report.text() + "\n");
 }
 
 }  // namespace mtrain

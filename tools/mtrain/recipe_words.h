@@ -69,7 +69,7 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
 void warn_of_unused_sweep(Recipe& recipe);
 
 /// Shows the warnings of a valid recipe.
-void print_warnings(const Cli& cli, const Recipe& recipe);
+void print_warnings(const Recipe& recipe);
 
 /// Makes one word of each "--set KEY VALUE", so that a value may look like an option.
 std::vector<std::string> joined_pairs(const std::vector<std::string>& arguments);

@@ -111,7 +111,7 @@ void require_same_trial(const SweepTrial& trial, const fs::path& folder, PluginH
 int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder,
               PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
-  print_warnings(cli, recipe);
+  print_warnings(recipe);
   return run_training(cli, recipe, plugins);
 }
 

@@ -89,13 +89,16 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
         std::optional<Trainer> trainer;
         if (!first && ranks.kind() != "thread") folders.keep();  // they belong to the first process
         std::optional<Invocation> invocation;
-        auto begin = [&] {  // everything that can fail before the first step has succeeded
+        auto begin = [&] {  // all that is needed for a step is there, but for its samples
           if (!first || invocation) return;
           invocation =
               write_run_folder(recipe, trainer->saved_config(), trainer->info().first_step);
-          folders.keep();
+        };
+        auto keep_steps = [&] {  // a run without a step leaves no folder
+          if (invocation && trainer->state().step > trainer->info().first_step) folders.keep();
         };
         auto stop = [&] {
+          keep_steps();
           const bool wanted = signals.received() != 0 || trainer->state().step >= last();
           if (!wanted) begin();
           return wanted;
@@ -103,8 +106,19 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
         build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
         trainer->set_interrupt([&] { return signals.received() != 0; });
         if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
-        trainer->run();
-        if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
+        try {
+          trainer->run();
+        } catch (...) {
+          keep_steps();
+          if (invocation && trainer->state().step == trainer->info().first_step)
+            end_invocation(*invocation, trainer->state().step);
+          throw;
+        }
+        keep_steps();
+        if (recipe.settings.train.steps == 0 && trainer->state().step == 0) {
+          begin();
+          if (first) folders.keep();
+        }
         if (invocation) end_invocation(*invocation, trainer->state().step);
         if (trainer->state().step >= last() || trainer->timed_out() || trainer->out_of_patience())
           return;

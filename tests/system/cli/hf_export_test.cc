@@ -93,6 +93,33 @@ TEST_CASE("a folder that is imported and exported again has the same bytes in ev
   }
 }
 
+TEST_CASE("a tokenizer's file with a name of its own gets the name that transformers reads") {
+  const Scratch scratch("mtrain-export-tokenizer");
+  scratch.write("r.yaml",
+                "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 24, "
+                "seq_length: 8}\ntokenizer: {type: hf, path: mine.json}\ndataset: mock\n"
+                "run: {threads: 1}\nlogger: {tensorboard: false}\ntrain: {steps: 1, "
+                "global_batch_size: 2}\nscheduler: {warmup_steps: 0}\n");
+  const std::string text = small_tokenizer(190);
+  scratch.write("mine.json", text);
+  scratch.write("tokenizer.json", small_tokenizer(170));  // another tokenizer's
+  scratch.write("tokenizer_config.json", R"({"of": "another"})");
+  scratch.write("x.tokenizer.json", text);
+  scratch.write("x.tokenizer_config.json", R"({"of": "x"})");
+  for (const std::string file : {"mine.json", "x.tokenizer.json"}) {
+    CAPTURE(file);
+    const bool beside = file.starts_with("x.");
+    const std::string run = beside ? "beside" : "alone";
+    done(scratch, "r.yaml -q run.dir=" + run + " tokenizer.path=" + file);
+    const Outcome said = done(scratch, "export " + run + " " + run + "-out");
+    CHECK_FALSE(has(said.out, "without a tokenizer"));
+    CHECK(slurp(scratch / (run + "-out/tokenizer.json")) == text);
+    CHECK(fs::exists(scratch / (run + "-out/tokenizer_config.json")) == beside);
+    if (beside) CHECK(slurp(scratch / (run + "-out/tokenizer_config.json")) == R"({"of": "x"})");
+    done(scratch, "-q import " + run + "-out again-" + run);
+  }
+}
+
 TEST_CASE("transformers loads an exported folder without a warning and computes the same logits") {
   for (const std::string set : {"llama_tiny", "llama31_tiny", "gpt2_tiny", "bert_tiny"}) {
     CAPTURE(set);
@@ -160,6 +187,10 @@ TEST_CASE("experts are exported one by one and imported again") {
   CHECK(loss("model.moe.router.score=sigmoid model.init_ignore=[moe.router.score]") != loss(""));
   const Outcome capacity = done(scratch, eval + "model.moe.capacity_factor=0.5");
   CHECK_MESSAGE(has(capacity.err, "model.moe.capacity_factor: null -> 0.5"), capacity.err);
+  CHECK_FALSE(has(done(scratch, eval).err, "settings of training"));
+  CHECK_FALSE(
+      has(done(scratch, eval + "model.moe.router.aux_loss_coeff=[0.5]").err, "settings of"));
+  change_config(scratch / "out", "router_jitter_noise", 0.1);  // the folder's own value
   CHECK_FALSE(has(done(scratch, eval).err, "settings of training"));
   const Outcome refused = cli_in(scratch.path(),
                                  "r.yaml -q run.dir=other train.steps=0 "

@@ -94,17 +94,23 @@ TEST_CASE("prepare remarks on lines that all became one document") {
   ScratchFolder scratch;
   put(scratch / "x.txt", "one\ntwo\nthree\n");
   const std::string remark = "  the 3 lines are one document",
-                    fix =
-                        "; dataset.split needs several: use --split-on lines, --split-on "
-                        "blank-lines or --document-bytes N";
+                    needs = "; dataset.split needs several: use ";
   auto says = [&](const std::string& words) {
     return run_data(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
   };
-  CHECK(says("").find(remark + fix) != std::string::npos);
-  CHECK(
-      says("--split-on blank-lines").find(remark + ", because the text has no blank lines" + fix) !=
-      std::string::npos);
+  auto advises = [&](const std::string& words, const std::string& remedy) {
+    const std::string out = says(words);
+    CHECK_MESSAGE(out.find(remedy + "\n") != std::string::npos, out);
+  };
+  advises("", remark + needs + "--split-on lines, --split-on blank-lines or --document-bytes N");
+  advises("--split-on blank-lines", remark + ", because no blank line divides them" + needs +
+                                        "--split-on lines or --document-bytes N");
+  advises("--document-bytes 500", remark + needs +
+                                      "--split-on lines, --split-on blank-lines or a smaller "
+                                      "--document-bytes");
   CHECK(says("--split-on lines").find("one document") == std::string::npos);
+  put(scratch / "x.txt", "\n\none\n");
+  advises("--split-on lines", remark + ", because only one of them has text");
   put(scratch / "x.txt", "one\n");
   CHECK(says("").find("one document") == std::string::npos);
 }

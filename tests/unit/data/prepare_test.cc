@@ -109,7 +109,67 @@ TEST_CASE("text files are divided as asked, and nothing is lost") {
   CHECK(prepare("x.txt", "a\r\nb\r\n\r\nc\rd\r\n", {.split_on = SplitOn::blank_lines}) ==
         Texts{"a\nb\n\n", "c\rd\n"});
   CHECK(prepare("x.TXT", "\xEF\xBB\xBFhi", {.append_eod = true}) == Texts{"hi<eod>"});
-  CHECK(prepare("x.txt", std::string("a\0b", 3)) == Texts{std::string("a\0b", 3)});
+}
+
+TEST_CASE("a zero byte makes a line of a text invalid") {
+  const std::string text("a\0b\nc\n", 6);
+  CHECK(prepare("x.txt", text, {.on_bad = OnBad::replace}) == Texts{"a\xEF\xBF\xBD"
+                                                                    "b\nc\n"});
+  CHECK(prepare("x.txt", text, {.on_bad = OnBad::skip}) == Texts{"c\n"});
+  expect_error(ErrorClass::data, {"x.txt:1", "zero byte at byte 1", "--bad-lines"},
+               [&] { prepare("x.txt", text); });
+}
+
+TEST_CASE("a text may begin with the name of a format") {
+  for (const std::string text : {"PAR1 is a magic\n", "GGUF files\n", "ORC\n", "BZh9 and so on\n",
+                                 "SQLite format\n", "ARROW1\n", "PK\n", "hi"})
+    CHECK(prepare("x.txt", text) == Texts{text});
+}
+
+TEST_CASE("files that are no text are refused by their format's name, with a conversion") {
+  struct Case {
+    std::string start, name, says, help;
+  };
+  const Case cases[] = {
+      {"PAR1\x15\x04", "x.parquet", "a Parquet file", "pd.read_parquet('"},
+      {std::string("ARROW1\0\0", 8), "x.arrow", "an Arrow file", "datasets.Dataset.from_file('"},
+      {"PK\x03\x04..", "x.zip", "a ZIP archive", "unzip "},
+      {std::string("\xFD"
+                   "7zXZ\0",
+                   6),
+       "x.xz", "compressed by xz", "xz -dc "},
+      {"BZh91AY&SY", "x.bz2", "compressed by bzip2", "bzip2 -dc "},
+      {"%PDF-1.4\n", "x.pdf", "a PDF document", "pdftotext "},
+      {"\x93NUMPY\x01", "x.npy", "NumPy arrays", "JSON lines from which"},
+      {"a,b\n1,2\n", "x.csv", "a table (CSV)", "pd.read_csv('"},
+      {"a\tb\n1\t2\n", "x.tsv", "a table (TSV)", "sep='\\t'"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    ScratchFolder scratch;
+    put(scratch / c.name, c.start);   // by its name
+    put(scratch / "y.txt", c.start);  // by its content
+    auto attempt = [&](const std::string& name, InputFormat format, ErrorClass error_class) {
+      expect_error(error_class, {name, c.says, c.help}, [&] {
+        prepare_dataset(BytesWithEod(), {.inputs = {scratch / name},
+                                         .output = scratch / "out",
+                                         .format = format,
+                                         .on_bad = OnBad::replace});
+      });
+      CHECK_FALSE(fs::exists(scratch / "out.idx"));
+    };
+    attempt(c.name, InputFormat::by_extension, ErrorClass::config);
+    if (c.says.starts_with("a table")) {  // the user says that it is meant as a text
+      CHECK(prepare(c.name, c.start, {.format = InputFormat::text}) == Texts{c.start});
+      continue;
+    }
+    attempt("y.txt", InputFormat::by_extension, ErrorClass::data);
+    attempt(c.name, InputFormat::text, ErrorClass::data);
+    attempt(c.name, InputFormat::jsonl, ErrorClass::data);
+    fs::create_directory(scratch / "folder");
+    put(scratch / "folder" / c.name, c.start);
+    attempt("folder", InputFormat::by_extension, ErrorClass::data);
+  }
 }
 
 TEST_CASE("several inputs become one pair, in order") {
