@@ -209,12 +209,15 @@ void make_input_paths_absolute(Recipe& recipe, const PluginHost& plugins) {
 }
 
 DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
-  const Node* labels = recipe.config.root().find("model.labels");
+  const Node *labels = recipe.config.root().find("model.labels"),
+             *of = recipe.config.root().find("model.labels_of");
+  const int64_t count = labels && labels->is(NodeKind::integer) ? labels->as_int() : 0;
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
           .tokenizer = tokenizer,
-          .labels = labels && labels->is(NodeKind::integer) ? labels->as_int() : 0};
+          .labels = count,
+          .labels_of_tokens = count > 0 && of && of->as_text() == "token"};
 }
 
 SchemaCatalog schema_catalog(const PluginHost& plugins) {
