@@ -25,13 +25,18 @@ constexpr Rule kRunningRules[] = {
      "model.labels is the number of classes; the models llama, moe and gpt2 have it, and bert for "
      "classes of tokens",
      "model.labels=2; objective.type='tokens'"},
-    {"objective-labels-of", "model.labels_of", "learned.scores and (model.labels ?? 0) > 0",
-     "(model.labels_of ?? 'sequence') == 'token' if learned.token_scores else "
+    {"objective-token-labels", "model.labels_of",
+     "learned.token_scores and (model.labels ?? 0) > 0",
+     "(model.labels_of ?? 'sequence') == 'token'",
+     "{objective.type} learns scores of each token (model.labels_of={model.labels_of})", "",
+     "model.labels_of='token'"},
+    {"objective-sequence-labels", "model.labels_of",
+     "learned.scores and not learned.token_scores and (model.labels ?? 0) > 0",
      "(model.labels_of ?? 'sequence') == 'sequence'",
-     "{objective.type} does not learn scores of such a model (model.labels_of={model.labels_of})",
-     "token_classification learns scores of each token, the other objectives those of a "
-     "sequence's last token; the model bert has scores of tokens only",
-     "model.labels_of='token'; model.labels_of='sequence'"},
+     "{objective.type} learns scores of sequences, and the model has those of tokens "
+     "(model.labels_of={model.labels_of})",
+     "the model bert has scores of tokens only",
+     "model.labels_of='sequence'; objective.type='token_classification'"},
     {"objective-one-class", "model.labels",
      "learned.scores and not learned.score_pairs and train.steps != 0", "(model.labels ?? 0) != 1",
      "{objective.type} learns one of several classes, and with one class (model.labels=1) there is "
