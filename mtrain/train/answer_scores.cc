@@ -72,7 +72,7 @@ void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float
       std::copy_n(scores.data() + t * labels_, labels_,
                   answers.scores.data() + static_cast<size_t>(answers.of_token[t]) * labels_);
   if (parallel_)
-    if (const Axis* cp = active_axis(parallel_->cp))
+    if (const Axis* cp = active_axis(parallel_->cp); cp && !answers.scores.empty())
       cp->comm().all_reduce(std::span(answers.scores));
   const auto sample_of = [&](size_t i) {
     return batch.first_sample + (of_tokens() ? answers.rows[i] : static_cast<int64_t>(i / 2));
