@@ -25,7 +25,8 @@ struct DatasetContext {
   std::filesystem::path base_directory;  // the base of relative paths in the recipe
   const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
   int64_t labels =
-      0;  // scores that the model gives a sequence (model.labels); 0: it predicts tokens
+      0;  // scores that the model gives a sequence or token (model.labels); 0: it predicts tokens
+  bool labels_of_tokens = false;  // each token has the scores, not only the last (model.labels_of)
   /// The token before the decoder's text (model.decoder_start_token), if the model says one.
   std::optional<int32_t> decoder_start = {};
   bool log_summary = true;  // whether to log a summary of the data; only one rank does
@@ -110,6 +111,9 @@ class MT_API Dataset {
   /// Samples of one record each, for a model of scores: a sequence whose only target, at its last
   /// token, is the number of its class, less than DatasetContext::labels.
   static constexpr std::string_view kClasses = "classes of sequences";
+  /// Samples for a model of scores of single tokens: a target is the number of the class of the
+  /// token at its own position, less than DatasetContext::labels; kIgnoredTarget: it has none.
+  static constexpr std::string_view kTokenClasses = "classes of tokens";
 
   /// The text of the chat template that the dataset's settings choose for conversations; empty:
   /// none. Exports of the run contain it.

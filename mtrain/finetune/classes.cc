@@ -69,18 +69,40 @@ const Json& field_of(const Json& record, const std::string& name, const char* se
 
 }  // namespace
 
-int32_t class_of(const Json& label, const ClassSettings& settings, int64_t classes,
+void require_class_names(const std::vector<std::string>& names, int64_t classes) {
+  MT_USER_CHECK(names.empty() || std::ssize(names) == classes, ErrorClass::config,
+                cat("dataset.labels has ", names.size(), " names, and model.labels is ", classes),
+                cat("set model.labels=", names.size(),
+                    "; weights that have another number of scores cannot start such a model"));
+  for (size_t i = 0; i < names.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      MT_USER_CHECK(names[i] != names[k], ErrorClass::config,
+                    cat("dataset.labels has '", printable(names[i], 60),
+                        "' twice, for the classes ", k, " and ", i),
+                    "each class needs a name of its own");
+}
+
+std::pair<size_t, size_t> text_to_remove(const std::vector<int32_t>& ids, size_t most,
+                                         const Tokenizer& tokenizer) {
+  std::vector<int32_t> added;  // around an empty text
+  call_plugin(tokenizer, "encode()",
+              [&] { tokenizer.encode_with("", {.add_special = true}, added, nullptr); });
+  const auto differs = std::mismatch(added.rbegin(), added.rend(), ids.rbegin(), ids.rend());
+  const auto after = std::min(static_cast<size_t>(differs.first - added.rbegin()), most - 1);
+  return {most - after, ids.size() - after};
+}
+
+int32_t class_of(const Json& label, const std::vector<std::string>& names, int64_t classes,
                  const std::string& place) {
   if (label.is_string()) {
     const auto name = label.get<std::string>();
-    const auto found = std::ranges::find(settings.labels, name);
-    if (found == settings.labels.end())
-      refuse(
-          place,
-          cat("has the label '", printable(name, 60), "', which is not in dataset.labels (",
-              settings.labels.empty() ? "empty" : printable(join(settings.labels, ", "), 200), ")"),
-          "dataset.labels lists the names of all classes, in the order of their numbers");
-    return static_cast<int32_t>(found - settings.labels.begin());
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end())
+      refuse(place,
+             cat("has the label '", printable(name, 60), "', which is not in dataset.labels (",
+                 names.empty() ? "empty" : printable(join(names, ", "), 200), ")"),
+             "dataset.labels lists the names of all classes, in the order of their numbers");
+    return static_cast<int32_t>(found - names.begin());
   }
   const bool number = label.is_number_integer();
   if (!number || label.get<int64_t>() < 0 || label.get<int64_t>() >= classes)
@@ -132,7 +154,7 @@ class ClassLoader {
              cat("has ", text.type_name(), " as '", printable(settings_.text_field, 60), "'"),
              "wanted a text");
     const int32_t number = class_of(field_of(record, settings_.label_field, "label_field", place),
-                                    settings_, classes_, place);
+                                    settings_.labels, classes_, place);
     TokenizedExample example;
     call_plugin(tokenizer_, "encode()", [&] {
       tokenizer_.encode_with(text.get<std::string>(), {.add_special = true}, example.ids, nullptr);
@@ -146,27 +168,17 @@ class ClassLoader {
                "raise model.seq_length, or set dataset.too_long to truncate or drop");
       ++file_.too_long;
       if (settings_.too_long == "drop") return;
-      shorten(example.ids, most);
+      const auto [begin, end] = text_to_remove(example.ids, most, tokenizer_);
+      example.ids.erase(example.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                        example.ids.begin() + static_cast<std::ptrdiff_t>(end));
     }
     ++file_.of_class[static_cast<size_t>(number)];
     store_.add(scored_example(std::move(example), number));
   }
 
-  /// Removes the end of the text, not the tokens that the tokenizer adds after it.
-  void shorten(std::vector<int32_t>& ids, size_t most) {
-    if (added_.empty())
-      call_plugin(tokenizer_, "encode()",
-                  [&] { tokenizer_.encode_with("", {.add_special = true}, added_, nullptr); });
-    const auto differs = std::mismatch(added_.rbegin(), added_.rend(), ids.rbegin(), ids.rend());
-    const auto after = std::min(static_cast<size_t>(differs.first - added_.rbegin()), most - 1);
-    ids.erase(ids.end() - static_cast<std::ptrdiff_t>(ids.size() - most + after),
-              ids.end() - static_cast<std::ptrdiff_t>(after));
-  }
-
   ClassFile& file_;
   const ClassSettings& settings_;
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> added_;  // the tokens around an empty text
   int64_t seq_length_, classes_;
   ExampleStore store_;
 };

@@ -5,6 +5,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mtrain/config/fields.h"
@@ -32,9 +33,16 @@ struct MT_API ClassFile {
   std::string summary(const ClassSettings& settings, int64_t seq_length) const;
 };
 
-/// The class of a record's label, less than `classes`. Throws Error(data) with its place.
-MT_API int32_t class_of(const Json& label, const ClassSettings& settings, int64_t classes,
+/// The class of a record's label, less than `classes`: a number, or one of `names`
+/// (dataset.labels). Throws Error(data) with its place.
+MT_API int32_t class_of(const Json& label, const std::vector<std::string>& names, int64_t classes,
                         const std::string& place);
+/// Error(config) unless `names` (dataset.labels) are none, or `classes` different ones.
+MT_API void require_class_names(const std::vector<std::string>& names, int64_t classes);
+/// Which of more than `most` ids to remove: the end of the text, not the tokens that the tokenizer
+/// adds after it. From the first one to that after the last one.
+MT_API std::pair<size_t, size_t> text_to_remove(const std::vector<int32_t>& ids, size_t most,
+                                                const Tokenizer& tokenizer);
 
 /// Texts are encoded as by transformers' tokenizers: with the special tokens that the tokenizer
 /// adds around a text, such as <s>, and no other end. Throws Error(data) with file and line, also

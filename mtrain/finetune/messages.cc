@@ -87,20 +87,28 @@ const std::vector<std::string>& template_roles() {
   return roles;
 }
 
-bool take_excluded(Json& message) {
-  bool excluded = false;
-  for (const char* key : {"weight", "train", "loss_weight", "loss"}) {
+MessageWeight take_weight(Json& message) {
+  MessageWeight out;
+  std::string zero;
+  for (const char* key : {"weight", "train", "training", "loss_weight", "loss"}) {
     auto given = message.find(key);
     if (given == message.end()) continue;
+    const std::string text = cat(key, ' ', printable(given->dump(), 40));
     const bool number = given->is_number() && (*given == 0 || *given == 1);
     if (!given->is_null() && !given->is_boolean() && !number)
-      throw RecordFault{cat("has a message with ", key, " ", printable(given->dump(), 40)),
+      throw RecordFault{cat("has a message with ", text),
                         "wanted 0 or false (the message is not trained on), or 1 or true (it is); "
                         "other weights are not possible"};
-    excluded = excluded || *given == false || *given == 0;
+    if (*given == false || *given == 0)
+      out.excluded = true, zero = text;
+    else if (!given->is_null())
+      out.wanted = text;
     message.erase(given);
   }
-  return excluded;
+  if (out.excluded && !out.wanted.empty())
+    throw RecordFault{cat("has a message with ", zero, " and with ", out.wanted),
+                      "leave one of them out"};
+  return out;
 }
 
 namespace {
@@ -127,6 +135,17 @@ void refuse_train_detail(const Json& message) {
       "has a message with train_detail, and messages are trained on whole or not at all",
       "remove the field, write the record as segments, or exclude the whole message "
       "by train: false"};
+}
+
+/// Refuses a message that asks to be trained on and whose role never is.
+void refuse_wanted(const MessageWeight& weight, const std::string& role,
+                   const FormatOptions& options) {
+  if (weight.wanted.empty() || options.trains_all || role == "assistant") return;
+  throw RecordFault{
+      cat("has a message of '", printable(role, 40), "' with ", weight.wanted,
+          ", and only messages of the assistant are trained on"),
+      "leave the field out or write 0, or train on all messages: dataset.train_on=all of "
+      "dataset.type=sft"};
 }
 
 }  // namespace
@@ -208,7 +227,8 @@ void Conversation::add(const Json& message, bool may_train) {
   }
   if (out.contains("tool_calls")) parse_arguments(out["tool_calls"]);
   refuse_train_detail(out);
-  const bool excluded = take_excluded(out);
+  const MessageWeight weight = take_weight(out);
+  refuse_wanted(weight, out["role"].get<std::string>(), options_);
   if (words && !words->is_string() && !words->is_array())
     throw RecordFault{cat("has a message of '", printable(role, 40), "' with the content ",
                           printable(words->dump(), 40)),
@@ -217,8 +237,8 @@ void Conversation::add(const Json& message, bool may_train) {
     throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
                       "wanted a text"};
   messages_->push_back(std::move(out));
-  trains_.push_back(may_train && !excluded);
-  excluded_.push_back(excluded);
+  trains_.push_back(may_train && !weight.excluded);
+  excluded_.push_back(weight.excluded);
 }
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {

@@ -46,6 +46,7 @@ struct FormatOptions {
   Columns columns;
   std::map<std::string, std::string> roles;  // further role names: "bot" -> "assistant"
   bool chat_prompts = false;                 // alpaca: render as a chat, not by `prompt`
+  bool trains_all = false;                   // messages of every role are trained on
   /// alpaca: the text before an answer, with {instruction} and {input}; empty: Stanford's.
   std::string prompt;
 };
@@ -63,9 +64,15 @@ struct RecordFault {
 /// The names of roles that chat templates use: "system", "user", "assistant", "tool" and so on.
 MT_API const std::vector<std::string>& template_roles();
 
-/// Removes the fields that weight a message (weight, train, loss_weight, loss); true when one of
-/// them excludes it from training. Throws RecordFault for other weights than 0 and 1.
-MT_API bool take_excluded(Json& message);
+/// The fields of a message that say whether it is trained on.
+struct MessageWeight {
+  bool excluded = false;  // a field is 0 or false
+  std::string wanted;     // the field that is 1 or true, for messages; empty: none
+};
+
+/// Removes the fields that weight a message (weight, train, training, loss_weight, loss). Throws
+/// RecordFault for other weights than 0 and 1, and for fields that contradict each other.
+MT_API MessageWeight take_weight(Json& message);
 
 class MT_API RecordReader {
  public:

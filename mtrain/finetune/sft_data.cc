@@ -58,6 +58,7 @@ class FileLoader {
     const std::string where = printable(file_.path.string());
     RecordFormat format{};
     FormatOptions options = settings_.records.format_options();
+    options.trains_all = settings_.train_on == "all";
     if (settings_.format == "auto") {
       format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())),
                              options.columns, where);

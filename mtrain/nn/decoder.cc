@@ -56,7 +56,7 @@ void DecoderSettings::bind(Fields& f) {
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
-  bind_labels(f, labels);
+  bind_labels(f, labels, labels_of);
   block.bind(f);
   f.section("rope", rope);
   f.section("attention", attention);
@@ -165,7 +165,7 @@ void Decoder::build_head(const Dim& vocab, Parameter* table) {
   const DecoderSettings& c = settings_;
   const Scope& s = context_.scope;
   if (c.labels > 0) {
-    score_.emplace(s, c.embed(), c.labels, c.std());
+    score_.emplace(s, c.embed(), c.labels, c.labels_of, c.std());
     return;
   }
   MT_USER_CHECK(!table || !c.block.head_bias || !context_.stage.mtp_apart() ||

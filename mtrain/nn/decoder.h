@@ -25,6 +25,7 @@ namespace mtrain {
 struct MT_API DecoderSettings {
   int64_t layers = 32, hidden_size = 4096, heads = 32, kv_heads = 0, ffn_hidden_size = 11008,
           head_dim = 0, labels = 0;
+  std::string labels_of = "sequence";
   double norm_eps = 1e-5, init_std = 0.02;
   bool tie_embeddings = false;
   RopeConfig rope;

@@ -9,25 +9,37 @@ namespace {
 constexpr int64_t kMostLabels = 1 << 16;
 }
 
-void bind_labels(Fields& f, int64_t& labels) {
+void bind_labels(Fields& f, int64_t& labels, std::string& of,
+                 const std::vector<std::string>& choices) {
   f(kLabelsSetting, labels,
-    "scores of a sequence, in place of the head over the vocabulary; 1: a reward model, more: a "
-    "classifier, 0: the model predicts tokens")
+    "scores, in place of the head over the vocabulary; 1: a reward model, more: a classifier, 0: "
+    "the model predicts tokens")
       .min(0)
       .max(kMostLabels)
       .resume(ResumeClass::impossible)
       .renamed_from({"num_labels"});
+  f(kLabelsOfSetting, of,
+    "what has the labels; sequence: its last token has the scores, token: each token has, and the "
+    "head a bias")
+      .one_of(choices)
+      .resume(ResumeClass::impossible);
 }
 
-ScoreHead::ScoreHead(const Scope& model, const Dim& embed, int64_t labels, float init_std)
+ScoreHead::ScoreHead(const Scope& model, const Dim& embed, int64_t labels,
+                     const std::string& labels_of, float init_std)
     : parallel_(&model.parallel()),
       weight_((model / "score")
                   .param("weight", {{"labels", labels}, embed}, Init::normal(init_std), true,
-                         ParamRole::head)) {}
+                         ParamRole::head)) {
+  if (labels_of == "token")
+    bias_ = &(model / "score")
+                 .param("bias", {{"labels", labels}}, Init::zeros(), false, ParamRole::bias);
+}
 
 // Under sequence parallelism each rank scores its own tokens, and the few scores are gathered.
 Tensor ScoreHead::operator()(const Tensor& x) const {
-  const Tensor own_TL = router_logits(x, weight_.use(), {}, DType::f32);
+  const Tensor own_TL =
+      router_logits(x, weight_.use(), bias_ ? bias_->use() : Tensor(), DType::f32);
   if (!active_axis(parallel_->tp)) return own_TL;
   return redistribute(own_TL, *parallel_->tp, parallel_->residual_placement(), Placement::I());
 }

@@ -1,6 +1,7 @@
 // Objective: the plugin kind for what training minimizes over whole answers or sequences: from the
 // answers' log-probabilities (DPO and its relatives), or from the scores that a model with
-// `model.labels` gives at the ends of sequences (reward models, classifiers). An objective is a
+// `model.labels` gives at the ends of sequences (reward models, classifiers) or of single tokens
+// (named entities). An objective is a
 // pure function on the host, in double: it knows neither tensors nor ranks nor micro-batches. The
 // trainer sums the log-probabilities of each answer's tokens, or takes the scores, and starts
 // backward with the derivatives that the objective returns, each divided by the number of records
@@ -16,7 +17,9 @@
 
 namespace mtrain {
 
-struct ObjectiveContext {};
+struct ObjectiveContext {
+  std::vector<std::string> labels;  // the names of classes (dataset.labels); empty: they have none
+};
 
 /// One answer, given its prompt.
 struct Answer {
@@ -37,32 +40,45 @@ struct ObjectiveValue {
   std::vector<double> figures = {};               // in the order of Objective::figures()
 };
 
-/// The result for one sequence with a class.
+/// The result for one sequence or token with a class.
 struct ClassValue {
   double loss = 0;
   std::vector<double> d_scores = {};  // derivatives with respect to the scores
   std::vector<double> figures = {};   // in the order of Objective::figures()
 };
 
+/// A figure of a sequence of tokens: over several ones, the sum of the sums by that of the counts.
+struct Share {
+  double sum = 0, count = 0;
+};
+
+/// The cross entropy of scores, of which `number` is wanted, and as its figure 1 where that score
+/// is the largest. `label_smoothing`: the share of the wanted probability that all classes get in
+/// equal parts. REQUIRES: 0 <= number < scores.size().
+MT_API ClassValue class_cross_entropy(std::span<const double> scores, int64_t number,
+                                      double label_smoothing);
+
 class MT_API Objective {
  public:
   static constexpr std::string_view kKind = "objective";
   /// What the settings of an objective over scores declare (Fields::objective), so that recipes are
   /// checked without the plugin's code: pairs of answers, with model.labels=1, or Dataset::kClasses
-  /// with any number of labels. Others learn from log-probabilities and declare nothing.
+  /// or kTokenClasses with any number of labels. Others learn from log-probabilities and declare
+  /// nothing.
   static constexpr std::string_view kScoredAnswers = "preferences between answers, by scores";
   using Context = ObjectiveContext;
   virtual ~Objective();
   /// The records that it learns from.
   enum class Records : unsigned char {
-    pairs,   // a chosen and a rejected answer to one prompt
-    labels,  // one answer, which is good or bad; of a pair, each answer is such a record
-    classes  // a sequence and the number of its class
+    pairs,    // a chosen and a rejected answer to one prompt
+    labels,   // one answer, which is good or bad; of a pair, each answer is such a record
+    classes,  // a sequence and the number of its class
+    tokens    // a token and the number of its class; a sample has any number of them
   };
   virtual Records records() const { return Records::pairs; }
   /// Whether it learns from scores instead of log-probabilities. Then it has no reference, and
   /// reports only figures() and, of pairs, trl's `accuracy`, `margin` and the mean, minimum and
-  /// maximum of the rewards. REQUIRES: records() is pairs or classes.
+  /// maximum of the rewards. REQUIRES: records() is not labels.
   virtual bool scores() const { return false; }
   /// Whether it reads Answer::reference.
   virtual bool needs_reference() const = 0;
@@ -75,8 +91,14 @@ class MT_API Objective {
   /// The loss of one labeled answer: d_chosen and reward_chosen are those of this answer, even if
   /// it is a bad one. REQUIRES: records() is labels.
   virtual ObjectiveValue of_label(const Answer& answer, bool good) const;
-  /// REQUIRES: records() is classes, `number` is less than the number of scores.
+  /// REQUIRES: records() is classes or tokens, `number` is less than the number of scores.
   virtual ClassValue of_class(std::span<const double> scores, int64_t number) const;
+  /// Of an objective over tokens: the names of figures of whole sequences, after figures().
+  virtual std::vector<std::string> sequence_figures() const { return {}; }
+  /// Those of a sequence: `found`: the classes with the largest scores of its tokens that have a
+  /// class, `wanted`: their classes. Called if there are sequence_figures().
+  virtual std::vector<Share> of_sequence(std::span<const int32_t> found,
+                                         std::span<const int32_t> wanted) const;
 };
 
 }  // namespace mtrain

@@ -144,7 +144,8 @@ const HfFamily* HfFamilies::find(std::string_view model_type, std::string_view a
   for (const HfFamily& family : families_) {
     const bool named = std::find(family.architectures.begin(), family.architectures.end(),
                                  architecture) != family.architectures.end() ||
-                       (!family.classification.empty() && family.classification == architecture);
+                       (!architecture.empty() && (family.classification == architecture ||
+                                                  family.token_classification == architecture));
     if (model_type.empty() ? named
                            : family.model_type == model_type && (architecture.empty() || named))
       return &family;

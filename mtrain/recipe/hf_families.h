@@ -159,6 +159,9 @@ struct HfFamily {
   /// The architecture of the same model with a head of scores (nn/score_head.h), whose tensor is
   /// score.weight in place of those of the head; empty: there is none.
   std::string classification;
+  /// The same with scores of each token, and the name of its head in place of "score"; empty: there
+  /// is none.
+  std::string token_classification, token_head;
   std::string plugin;        // the model plugin
   std::string needs;         // set if the family is only a placeholder: the missing feature
   std::string compared;      // with which other implementation its results were compared, and where
@@ -203,8 +206,7 @@ class MT_API HfFamilies {
 
   const std::vector<HfFamily>& all() const { return families_; }
   /// Null for an unknown family. `architecture`: that of a head over the vocabulary or of one of
-  /// scores. An empty text is not compared. Throws Error(plugin) if the
-  /// family's file has faults.
+  /// scores. An empty text is not compared. Throws Error(plugin) if the family's file has faults.
   const HfFamily* find(std::string_view model_type, std::string_view architecture) const;
   /// The rule for a key: that of `family` (may be null), or else that of all families. Null if
   /// there is none.

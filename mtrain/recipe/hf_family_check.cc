@@ -52,6 +52,8 @@ class Check {
     const Location file{std::make_shared<Source>(SourceKind::file, family_.file.string(), "")};
     for (const auto& [path, value] : family_.settings) setting(path, &value, file, "settings");
     if (!family_.classification.empty()) setting(kLabelsSetting, nullptr, file, "classification");
+    if (!family_.token_classification.empty())
+      setting(kLabelsOfSetting, nullptr, file, "token_classification");
     for (const auto& [path, expression] : family_.zeros) setting(path, nullptr, file, "zeros");
     for (const HfObject& object : family_.objects)
       if (object.unless)

@@ -20,7 +20,8 @@ const std::vector<std::string> kWords = {"model_type",     "architectures",
                                          "unused",         "training_settings",
                                          "former_endings", "compared",
                                          "lost_settings",  "last_choice",
-                                         "classification"};
+                                         "classification", "token_classification",
+                                         "token_head"};
 const std::vector<std::string> kKeyRules = {"setting", "harmless", "only",
                                             "dropout", "window",   "layer_types"};
 
@@ -76,6 +77,7 @@ class FamilyReader : FamilyWords {
     family_.file = file;
     family_.architectures.clear();
     family_.classification.clear();
+    family_.token_classification.clear(), family_.token_head.clear();
     family_.needs.clear();
     family_.compared.clear();
     family_.last_choice = false;
@@ -98,6 +100,15 @@ class FamilyReader : FamilyWords {
     else
       fault(root.loc(), "architectures is missing", "architectures: [NameForCausalLM]");
     if (const Node* scores = root.get("classification")) family_.classification = text(*scores);
+    if (const Node* tokens = root.get("token_classification"))
+      family_.token_classification = text(*tokens);
+    family_.token_head = "score";
+    if (const Node* head = root.get("token_head")) {
+      family_.token_head = text(*head);
+      if (family_.token_head != "score" && family_.token_head != "classifier")
+        fault(head->loc(), cat("token_head is ", printable(family_.token_head, 60)),
+              "heads of transformers are score and classifier");
+    }
     if (const Node* needs = root.get("needs")) family_.needs = text(*needs);
     if (const Node* compared = root.get("compared")) family_.compared = text(*compared);
     if (const Node* last = root.get("last_choice")) family_.last_choice = flag(*last);

@@ -132,8 +132,9 @@ std::vector<HfSetting> hf_implied(const HfFamily& family, const Schema& plugin,
     const bool known = std::any_of(given.begin(), given.end(),
                                    [&](const HfSetting& setting) { return setting.path == path; });
     // A new head of scores may take the place of the folder's.
-    if (known || spec.path == kLabelsSetting || spec.required || !spec.derived.empty() ||
-        is_training_setting(family, spec) || is_ignored(family, spec.path, ignored))
+    if (known || spec.path == kLabelsSetting || spec.path == kLabelsOfSetting || spec.required ||
+        !spec.derived.empty() || is_training_setting(family, spec) ||
+        is_ignored(family, spec.path, ignored))
       continue;
     const HfKey* key = key_of(family, spec.path);
     if (key && (key->training || key->rule == HfKeyRule::dropout)) continue;

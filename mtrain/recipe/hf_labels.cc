@@ -9,7 +9,9 @@ namespace mtrain {
 namespace hf {
 
 bool has_scores(const Json& config, const HfFamily& family) {
-  return !family.classification.empty() && architecture_of(config) == family.classification;
+  const std::string architecture = architecture_of(config);
+  return !architecture.empty() &&
+         (architecture == family.classification || architecture == family.token_classification);
 }
 
 void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out) {
@@ -24,6 +26,11 @@ void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out
                           .theirs = named ? "id2label" : "num_labels",
                           .value = Node::integer(count),
                           .omitted = !named && !given});
+  const bool tokens = architecture_of(config) == family.token_classification;
+  out.settings.push_back({.path = cat("model.", kLabelsOfSetting),
+                          .theirs = "architectures",
+                          .value = Node::string(tokens ? "token" : "sequence")});
+  if (tokens) return;  // transformers does not read problem_type there
   const Json problem = config.value("problem_type", Json());
   const bool single = problem.is_null() || problem == "single_label_classification",
              reward = problem == "regression" && count == 1;
@@ -52,6 +59,14 @@ void write_labels(Json& config, const Json& source, size_t count,
     config["id2label"][std::to_string(i)] = name;
     config["label2id"][name] = i;
   }
+}
+
+std::string unexpressed_scores(const HfFamily& family, const HfModel& model) {
+  const bool tokens = model.token_scores();
+  if (!model.scores() || !(tokens ? family.token_classification : family.classification).empty())
+    return {};
+  return cat("model.", kLabelsSetting, "=", model.number(kLabelsSetting), ": ", family.model_type,
+             " has no architecture with a head of scores of ", tokens ? "tokens" : "sequences");
 }
 
 }  // namespace hf

@@ -7,6 +7,7 @@
 
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/recipe/hf_tensors.h"
 
 namespace mtrain::hf {
 
@@ -21,5 +22,9 @@ void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out
 /// `source` says of the task (problem_type).
 void write_labels(Json& config, const Json& source, size_t count,
                   const std::vector<std::string>& names);
+
+/// "model.labels=3: t5 has no …" if the family has no such architecture; empty: it has, or the model
+/// has no scores.
+std::string unexpressed_scores(const HfFamily& family, const HfModel& model);
 
 }  // namespace mtrain::hf

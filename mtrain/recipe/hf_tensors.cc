@@ -88,11 +88,17 @@ bool fits_pattern(std::string_view pattern, std::string_view name) {
   return name.empty();
 }
 
-/// The one tensor of a head of scores, in all families.
-const HfTensorRule& score_rule() {
-  static const HfTensorRule rule{
-      .tensor = kScoreWeight, .parameters = {kScoreWeight}, .when = {}, .blocks = {}, .where = {}};
-  return rule;
+/// The one tensor of a head of scores of sequences, in all families, and the two of one of tokens.
+/// `head`: its name in the family.
+const HfTensorRule& score_rule(const std::string& head, bool bias) {
+  static const auto rule_of = [](const char* tensor, const char* parameter) {
+    return HfTensorRule{
+        .tensor = tensor, .parameters = {parameter}, .when = {}, .blocks = {}, .where = {}};
+  };
+  static const HfTensorRule rules[] = {
+      rule_of(kScoreWeight, kScoreWeight), rule_of(kScoreBias, kScoreBias),
+      rule_of("classifier.weight", kScoreWeight), rule_of("classifier.bias", kScoreBias)};
+  return rules[(head == "classifier" ? 2 : 0) + (bias ? 1 : 0)];
 }
 
 bool is_of_head(const HfTensorRule& rule) { return rule.parameters[0].starts_with("head."); }
@@ -119,11 +125,19 @@ class Expander {
       }
       add_blocks(rule);
     }
-    if (model_.scores()) add(score_rule(), kScoreWeight, {kScoreWeight});
+    if (model_.scores()) add_scores();
     return std::move(out_);
   }
 
  private:
+  void add_scores() {
+    const bool tokens = model_.token_scores();
+    for (const bool bias : {false, true}) {
+      const HfTensorRule& rule = score_rule(tokens ? family_.token_head : "score", bias);
+      if (tokens || !bias) add(rule, rule.tensor, rule.parameters);
+    }
+  }
+
   /// The tensors of all blocks, and of the blocks of multi-token prediction, which have the numbers
   /// after the last block and are like it. Parameters of "mtp.{i}" are of these alone.
   void add_blocks(const HfTensorRule& rule) {
@@ -193,6 +207,8 @@ int64_t HfModel::fact(Fact fact) const {
 }
 
 bool HfModel::scores() const { return number(kLabelsSetting) > 0; }
+
+bool HfModel::token_scores() const { return scores() && brief(value(kLabelsOfSetting)) == "token"; }
 
 bool HfModel::holds(const HfConditions& conditions) const {
   return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
@@ -277,6 +293,10 @@ HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
   else
     out.shape = out.transposed ? Shape{out.width, out.height} : Shape{out.height, out.width};
   return out;
+}
+
+bool hf_is_of_score_head(std::string_view tensor) {
+  return is_of_score_head(tensor) || tensor == "classifier.weight" || tensor == "classifier.bias";
 }
 
 bool hf_is_other_head(const HfFamily& family, const HfModel& model, std::string_view tensor) {

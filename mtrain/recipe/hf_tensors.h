@@ -28,6 +28,8 @@ class MT_API HfModel {
   int64_t fact(Fact fact) const;
   /// Whether the model has a head of scores.
   bool scores() const;
+  /// Whether it has scores of each token, by a head with a bias.
+  bool token_scores() const;
   bool holds(const HfConditions& conditions) const;
   bool contains(const HfBlocks& blocks, int64_t block) const;
   /// The rows of the fused projection of queries, keys and values.
@@ -78,6 +80,8 @@ MT_API std::vector<HfTensor> hf_tensors(const HfFamily& family, const HfModel& m
 /// form one tensor.
 MT_API HfPlacement hf_placement(const HfTensor& tensor, const HeadLayout& heads,
                                 const std::vector<Shape>& shapes);
+/// Whether it is a tensor of a head of scores: score.weight, classifier.bias and so on.
+MT_API bool hf_is_of_score_head(std::string_view tensor);
 /// Whether it is a tensor of the head over the vocabulary, and the model has a head of scores.
 MT_API bool hf_is_other_head(const HfFamily& family, const HfModel& model, std::string_view tensor);
 /// The tensors that repeat another one in such a model, and that one.

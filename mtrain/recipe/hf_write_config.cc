@@ -94,7 +94,8 @@ class Writer {
       if (!family_.key(key.name)) add_harmless(key, false);
     for (const HfKey& key : family_.keys) add(key);
     out_["model_type"] = family_.model_type;
-    out_["architectures"] = model_.scores() ? Json::array({family_.classification})
+    out_["architectures"] = model_.token_scores() ? Json::array({family_.token_classification})
+                            : model_.scores()     ? Json::array({family_.classification})
                             : source_.contains("architectures")
                                 ? source_["architectures"]
                                 : Json::array({family_.architectures.at(0)});
@@ -362,11 +363,10 @@ std::string positions_without(const HfFamily& family, const std::string& path,
 
 std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& model) {
   std::vector<std::string> out;
-  if (model.scores() && family.classification.empty())
-    out.push_back(cat("model.", kLabelsSetting, "=", model.number(kLabelsSetting), ": ",
-                      family.model_type, " has no architecture with a head of scores"));
+  if (std::string fault = unexpressed_scores(family, model); !fault.empty())
+    out.push_back(std::move(fault));
   for (const FieldSpec& spec : model.plugin().fields) {
-    if (spec.path == kLabelsSetting) continue;
+    if (spec.path == kLabelsSetting || spec.path == kLabelsOfSetting) continue;
     const std::string value = brief(model.value(spec.path));
     for (const std::string& known :
          {values_without(family, spec.path, value), number_without(family, spec.path, model),

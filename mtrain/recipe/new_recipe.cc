@@ -57,7 +57,12 @@ std::string objective_of(const Schema& component) {
 }
 
 /// Whether an objective over answers or classes learns from the dataset, in place of the model's.
-bool has_classes(const Schema& dataset) { return dataset.objective == Dataset::kClasses; }
+bool has_token_classes(const Schema& dataset) {
+  return dataset.objective == Dataset::kTokenClasses;
+}
+bool has_classes(const Schema& dataset) {
+  return dataset.objective == Dataset::kClasses || has_token_classes(dataset);
+}
 bool is_for_answers(const Schema& dataset) {
   return dataset.objective == Dataset::kPreferences || has_classes(dataset);
 }
@@ -95,7 +100,10 @@ std::string dataset_of(const SchemaCatalog& catalog, const std::string& model,
     return fitting.front();
   }
   const Schema& dataset = component_of(catalog, "dataset", wanted);
-  if (is_for_answers(dataset) && objective_of(learner) == Dataset::kNextToken &&
+  const std::string predicted = objective_of(learner);
+  if (is_for_answers(dataset) &&
+      (predicted == Dataset::kNextToken ||
+       (has_token_classes(dataset) && predicted == Dataset::kMaskedToken)) &&
       (!has_classes(dataset) || has_labels(learner)))
     return wanted;
   MT_USER_CHECK(std::ranges::find(fitting, wanted) != fitting.end(), ErrorClass::config,
@@ -145,7 +153,9 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
       }
   }
   if (has_classes(*catalog.component("dataset", fed))) {
-    recipe.set("objective.type", Node::string("classification"));
+    const bool tokens = has_token_classes(*catalog.component("dataset", fed));
+    recipe.set("objective.type", Node::string(tokens ? "token_classification" : "classification"));
+    if (tokens) recipe.set(cat("model.", kLabelsOfSetting), Node::string("token"));
     docs["objective.type"] = "what training minimizes over classes";
     recipe.set(cat("model.", kLabelsSetting), Node::integer(2));
     docs[cat("model.", kLabelsSetting)] = "the number of classes";

@@ -213,12 +213,15 @@ DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer)
     const Node* node = recipe.config.root().find(setting);
     return node && node->is(NodeKind::integer) ? node->as_int() : otherwise;
   };
-  const int64_t start = number("model.decoder_start_token", -1);
+  const Node* of = recipe.config.root().find("model.labels_of");
+  const int64_t labels = number("model.labels", 0),
+                start = number("model.decoder_start_token", -1);
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
           .tokenizer = tokenizer,
-          .labels = number("model.labels", 0),
+          .labels = labels,
+          .labels_of_tokens = labels > 0 && of && of->as_text() == "token",
           .decoder_start = start >= 0 ? std::optional(static_cast<int32_t>(start)) : std::nullopt};
 }
 

@@ -94,6 +94,9 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   auto add = [&](const std::string& path, bool may_differ) {
     const Node *there = theirs.find(path), *here = ours.find(path);
     if (!there || !here || brief(*there) == brief(*here)) return;
+    const Node* labels =
+        theirs.find("model.labels");  // of a model of tokens, labels_of means nothing
+    if (path == "model.labels_of" && labels && brief(*labels) == "0") return;
     const bool computed =
         brief(*there) == "0" ||
         brief(*here) == "0";  // such as kv_heads: 0 stands for a value that may be equal
@@ -253,15 +256,23 @@ void require_trained_score(Recipe& recipe) {
   if (!recipe.report.ok() || !labels || !labels->is(NodeKind::integer) || labels->as_int() == 0 ||
       !peft || peft->as_text() == "none")
     return;
-  if (trained && trained->is_list())
-    for (const Node& pattern : trained->items())
-      if (glob_match(pattern.as_text(), "score.weight")) return;
+  const Node* of = root.find("model.labels_of");
+  const bool tokens = of && of->as_text() == "token";
+  const auto trains = [&](const char* parameter) {
+    return trained && trained->is_list() &&
+           std::ranges::any_of(trained->items(), [&](const Node& pattern) {
+             return glob_match(pattern.as_text(), parameter);
+           });
+  };
+  if (trains("score.weight") && (!tokens || trains("score.bias"))) return;
+  const char* missing = trains("score.weight") ? "score.bias" : "score.weight";
   recipe.report
       .error("new-score", kLabels, labels->loc(),
-             cat("score.weight starts from random values, since the model of ",
+             cat(missing, " starts from random values, since the model of ",
                  root.at("model.init_from").as_text(),
                  " has no head of scores, and peft does not train it"))
-      .fix("add it to peft.train: peft.train=[score.weight]");
+      .fix(tokens ? "add it to peft.train: peft.train=[score.weight, score.bias]"
+                  : "add it to peft.train: peft.train=[score.weight]");
 }
 
 /// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says

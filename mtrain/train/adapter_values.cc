@@ -193,7 +193,10 @@ std::string task_of(const Recipe& recipe, PluginHost& plugins) {
       plugins.load(Model::kKind, recipe.settings.model.type).schema.objective;
   if (objective == Dataset::kSequenceToSequence) return "SEQ_2_SEQ_LM";
   const Node* labels = recipe.config.root().find("model.labels");
-  if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0) return "SEQ_CLS";
+  if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0) {
+    const Node* of = recipe.config.root().find("model.labels_of");
+    return of && of->as_text() == "token" ? "TOKEN_CLS" : "SEQ_CLS";
+  }
   return objective == Dataset::kMaskedToken ? "" : "CAUSAL_LM";
 }
 

@@ -6,8 +6,8 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
-#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_tensors.h"
 
 namespace mtrain {
 namespace {
@@ -42,7 +42,7 @@ class BaseTensors {
   /// A new head of scores, whose every row is trained, is not in the folder of a language model.
   PeftWhole read(const std::string& name, const Shape& shape = {}) const {
     const TensorInfo* t = weights_.find(name);
-    if (!t && name == kScoreWeight)
+    if (!t && hf_is_of_score_head(name))
       return {name, shape, std::vector<float>(static_cast<size_t>(shape.numel()))};
     if (!t) t = weights_.find(without_root(name));
     MT_USER_CHECK(t, ErrorClass::checkpoint, cat(folder_.path().string(), " has no tensor ", name),
@@ -90,17 +90,15 @@ void put_part(Parameter& p, const std::vector<float>& whole) {
 std::vector<PeftWhole> whole_of_run(const Recipe& recipe, const AdapterLayout& layout,
                                     CheckpointReader& reader) {
   std::vector<PeftWhole> out;
-  const auto has = [](const auto& list, const std::string& name) {
-    return std::ranges::find(list, name) != list.end();
-  };
   // peft saves the head of scores with every adapter of a classifier, and expects it, too.
-  const bool score = has(layout.names, kScoreWeight) &&
-                     std::ranges::none_of(layout.trained, [](const TrainedTensor& t) {
-                       return t.name == kScoreWeight;
-                     });
-  if (layout.trained.empty() && !score) return out;
+  std::vector<std::string> scores;
+  for (const std::string& name : layout.names)
+    if (hf_is_of_score_head(name) &&
+        std::ranges::none_of(layout.trained, [&](const auto& t) { return t.name == name; }))
+      scores.push_back(name);
+  if (layout.trained.empty() && scores.empty()) return out;
   const BaseTensors base(recipe);
-  if (score) out.push_back(base.read(kScoreWeight));
+  for (const std::string& name : scores) out.push_back(base.read(name));
   for (const TrainedTensor& t : layout.trained) {
     PeftWhole whole = base.read(t.name, t.place.shape);
     MT_CHECK(whole.shape == t.place.shape, t.name, " ", whole.shape, " vs ", t.place.shape);
@@ -167,8 +165,10 @@ std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterL
              module_prefix(t.name) == module_prefix(whole.tensor);  // a module is saved as a whole
     });
     // Every adapter of a classifier has its head, trained or not.
-    const bool same = !used && same_tensor(whole.tensor, kScoreWeight) &&
-                      BaseTensors(recipe).read(kScoreWeight, whole.shape).values == whole.values;
+    const bool same =
+        !used &&
+        (hf_is_of_score_head(whole.tensor) || hf_is_of_score_head(without_root(whole.tensor))) &&
+        BaseTensors(recipe).read(whole.tensor, whole.shape).values == whole.values;
     if (!used && !same)
       out.push_back(cat(whole.tensor, " is in modules_to_save, and not trained by peft.train"));
   }

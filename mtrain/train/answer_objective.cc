@@ -67,6 +67,8 @@ AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, Reference
     : objective_(std::move(objective)),
       names_(reported_names(*objective_)),
       further_(call_plugin(*objective_, "figures()", [&] { return objective_->figures(); })),
+      of_sequences_(call_plugin(*objective_, "sequence_figures()",
+                                [&] { return objective_->sequence_figures(); })),
       source_(source),
       all_adapters_(adapters),
       adapters_(source == ReferenceSource::adapters ? adapters : nullptr),
@@ -74,11 +76,13 @@ AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, Reference
       labels_(static_cast<size_t>(labels)) {
   MT_CHECK(source != ReferenceSource::adapters || adapters, "a reference without adapters");
   names_.insert(names_.end(), further_.begin(), further_.end());
+  names_.insert(names_.end(), of_sequences_.begin(), of_sequences_.end());
   sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
   extremes_ = no_extremes();
 }
 
 AnswerObjective::Answers AnswerObjective::answers_of(const MicroBatch& batch) const {
+  if (of_tokens()) return labeled_tokens(batch);
   Answers out;
   out.of_token.assign(batch.tokens.size(), kNoAnswer);
   out.all.resize(2 * static_cast<size_t>(batch.rows));
@@ -128,6 +132,10 @@ void AnswerObjective::require_answers(const MicroBatch& batch, size_t row, int32
 int64_t AnswerObjective::records(std::span<const MicroBatch> batches) const {
   int64_t count = 0;
   for (const MicroBatch& batch : batches) {
+    if (of_tokens()) {
+      count += std::ssize(labeled_tokens(batch).all);
+      continue;
+    }
     if (objective_->records() != Objective::Records::labels) {
       count += batch.rows;
       continue;
@@ -246,7 +254,9 @@ double AnswerObjective::evaluate(const MicroBatch& batch, Answers& answers) {
   const std::vector<double> sums = sums_, counts = counts_;
   double loss = 0;
   call_plugin(*objective_, "of_pair(), of_label() or of_class()", [&] {
-    for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+    for (size_t i = 0; of_tokens() && i < answers.all.size(); ++i) loss += of_class(answers, i);
+    if (!of_sequences_.empty()) report_sequences(answers);
+    for (size_t row = 0; !of_tokens() && row < static_cast<size_t>(batch.rows); ++row) {
       if (objective_->records() == Objective::Records::pairs) {
         loss += of_pair(answers, row);
       } else if (objective_->records() == Objective::Records::classes) {
@@ -294,9 +304,9 @@ double AnswerObjective::of_label(Answers& answers, size_t index, bool good) {
   return value.loss;
 }
 
-void AnswerObjective::report(const std::string& name, double value) {
+void AnswerObjective::report(const std::string& name, double value, double count) {
   const auto at = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
-  sums_.at(at) += value, counts_.at(at) += 1;
+  sums_.at(at) += value, counts_.at(at) += count;
 }
 
 void AnswerObjective::report_further(const std::vector<double>& figures) {

@@ -45,8 +45,8 @@ class MT_API AnswerObjective {
   /// The precomputed reference; the owner fills it before the first use.
   ReferenceLogps& reference() { return stored_; }
 
-  /// The number of records: pairs, or labeled answers. Throws Error(data) for samples from which
-  /// the objective cannot learn.
+  /// The number of records: pairs, labeled answers, or tokens with a class. Throws Error(data) for
+  /// samples from which the objective cannot learn.
   int64_t records(std::span<const MicroBatch> batches) const;
   /// Before the interpreter runs these micro-batches, which must stay valid. `weight`: the gradient
   /// of each record's loss. Measures the reference where the adapters are its source: a pass
@@ -69,6 +69,8 @@ class MT_API AnswerObjective {
  private:
   struct Answers;
   Answers answers_of(const MicroBatch& batch) const;
+  static Answers labeled_tokens(const MicroBatch& batch);
+  bool of_tokens() const { return objective_->records() == Objective::Records::tokens; }
   void require_answers(const MicroBatch& batch, size_t row, int32_t found) const;
   void take_own_tokens(const MicroBatch& batch, Answers& answers) const;
   double of_scores(const MicroBatch& batch, std::span<float> scores, bool training,
@@ -81,11 +83,12 @@ class MT_API AnswerObjective {
   double evaluate(const MicroBatch& batch, Answers& answers);
   double of_pair(Answers& answers, size_t row);
   double of_label(Answers& answers, size_t index, bool good);
-  void report(const std::string& name, double value);
+  void report_sequences(const Answers& answers);
+  void report(const std::string& name, double value, double count = 1);
   void report_further(const std::vector<double>& figures);
 
   std::unique_ptr<Objective> objective_;
-  std::vector<std::string> names_, further_;
+  std::vector<std::string> names_, further_, of_sequences_;
   ReferenceSource source_;
   AdapterPlan *all_adapters_, *adapters_;  // adapters_: those to switch off; null: none
   const ParallelContext* parallel_;

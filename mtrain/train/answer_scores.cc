@@ -1,4 +1,5 @@
-// AnswerObjective for models of scores: those at the targets, which are at the ends of sequences.
+// AnswerObjective for models of scores: those at the targets, which are at the ends of sequences or
+// at all tokens that have a class.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -42,6 +43,26 @@ double AnswerObjective::of_scores(const MicroBatch& batch, std::span<float> scor
   return loss;
 }
 
+AnswerObjective::Answers AnswerObjective::labeled_tokens(const MicroBatch& batch) {
+  Answers out;
+  out.of_token.assign(batch.targets.size(), kNoAnswer);
+  size_t sequence = 0;
+  for (size_t t = 0; t < batch.targets.size(); ++t) {
+    if (sequence < batch.cu_seqlens.size() &&
+        static_cast<size_t>(batch.cu_seqlens[sequence]) == t) {
+      out.first.push_back(out.numbers.size());
+      ++sequence;
+    }
+    if (batch.targets[t] == kIgnoredTarget) continue;
+    out.of_token[t] = static_cast<int32_t>(out.numbers.size());
+    out.numbers.push_back(batch.targets[t]);
+    out.rows.push_back(static_cast<int32_t>(t / static_cast<size_t>(batch.seq_length)));
+  }
+  out.first.push_back(out.numbers.size());
+  out.all.assign(out.numbers.size(), Answer{.tokens = 1});
+  return out;
+}
+
 /// Each score is on one rank of cp.
 void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float> scores,
                                   Answers& answers) const {
@@ -51,24 +72,25 @@ void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float
       std::copy_n(scores.data() + t * labels_, labels_,
                   answers.scores.data() + static_cast<size_t>(answers.of_token[t]) * labels_);
   if (parallel_)
-    if (const Axis* cp = active_axis(parallel_->cp))
+    if (const Axis* cp = active_axis(parallel_->cp); cp && !answers.scores.empty())
       cp->comm().all_reduce(std::span(answers.scores));
-  for (size_t row = 0; row < batch.margins.size(); ++row)
+  const auto sample_of = [&](size_t i) {
+    return batch.first_sample + (of_tokens() ? answers.rows[i] : static_cast<int64_t>(i / 2));
+  };
+  for (size_t row = 0; !of_tokens() && row < batch.margins.size(); ++row)
     answers.all[2 * row].margin = static_cast<double>(batch.margins[row]);
   for (size_t i = 0; i < answers.all.size(); ++i) {
     answers.all[i].score = answers.scores[i * labels_];
-    MT_USER_CHECK(
-        answers.all[i].tokens <= 1, ErrorClass::data,
-        cat("sample ", batch.first_sample + static_cast<int64_t>(i / 2), " has ",
-            answers.all[i].tokens, " targets in one sequence, and a model of scores has one"),
-        "a dataset for DatasetContext::labels sets the target of the last token only");
+    MT_USER_CHECK(answers.all[i].tokens <= 1, ErrorClass::data,
+                  cat("sample ", sample_of(i), " has ", answers.all[i].tokens,
+                      " targets in one sequence, and a model of scores has one"),
+                  "a dataset for DatasetContext::labels sets the target of the last token only");
     const auto begin = answers.scores.begin() + static_cast<ptrdiff_t>(i * labels_),
                end = begin + static_cast<ptrdiff_t>(labels_);
     const auto bad = std::find_if_not(begin, end, [](double s) { return std::isfinite(s); });
     MT_USER_CHECK(
         bad == end, ErrorClass::numeric,
-        cat("the model's score ", bad - begin, " of sample ",
-            batch.first_sample + static_cast<int64_t>(i / 2), " is ",
+        cat("the model's score ", bad - begin, " of sample ", sample_of(i), " is ",
             std::isnan(*bad) ? "nan" : "infinite", ": no objective can be computed from it"),
         "training has diverged or the weights are damaged: continue from an earlier "
         "checkpoint with a smaller optimizer.lr, or with mixed_precision.dtype=bf16 "
@@ -91,6 +113,27 @@ double AnswerObjective::of_class(Answers& answers, size_t index) {
                     answers.slopes.begin() + static_cast<ptrdiff_t>(index * labels_));
   report_further(value.figures);
   return value.loss;
+}
+
+/// The figures of whole sequences of tokens.
+void AnswerObjective::report_sequences(const Answers& answers) {
+  std::vector<int32_t> found;
+  for (size_t i = 0; i < answers.numbers.size(); ++i) {
+    const auto begin = answers.scores.begin() + static_cast<ptrdiff_t>(i * labels_);
+    found.push_back(static_cast<int32_t>(
+        std::max_element(begin, begin + static_cast<ptrdiff_t>(labels_)) - begin));
+  }
+  for (size_t s = 0; s + 1 < answers.first.size(); ++s) {
+    const size_t begin = answers.first[s], count = answers.first[s + 1] - begin;
+    const std::vector<Share> shares = objective_->of_sequence(
+        std::span(found).subspan(begin, count), std::span(answers.numbers).subspan(begin, count));
+    MT_USER_CHECK(shares.size() == of_sequences_.size(), ErrorClass::plugin,
+                  cat("the objective reports ", shares.size(), " figures of a sequence, but names ",
+                      of_sequences_.size()),
+                  "of_sequence() has one value for each name of sequence_figures()");
+    for (size_t i = 0; i < shares.size(); ++i)
+      report(of_sequences_[i], shares[i].sum, shares[i].count);
+  }
 }
 
 /// With the names of trl's RewardTrainer.

@@ -10,11 +10,14 @@ namespace mtrain {
 
 inline constexpr int32_t kNoAnswer = -1;
 
-/// Of each sample, 2 · row is the chosen or the only one, 2 · row + 1 the rejected one.
+/// Of each sample, 2 · row is the chosen or the only one, 2 · row + 1 the rejected one. Of an
+/// objective over tokens, one for each token with a class, in their order.
 struct AnswerObjective::Answers {
   std::vector<int32_t> of_token;  // of the targets of all tokens; kNoAnswer: of none
   std::vector<Answer> all;        // those without tokens are absent
   std::vector<int32_t> numbers;   // the last target of each: its class
+  std::vector<int32_t> rows;      // of an objective over tokens: the sample of each
+  std::vector<size_t> first;      // and the first answer of each sequence, and their number
   std::vector<double> scores;     // of a model of scores, [answers · labels]
   std::vector<double> slopes;     // of the objective, by answer; with scores like these
 };

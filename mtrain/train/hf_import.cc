@@ -108,7 +108,7 @@ class Importer {
            is_new_score(p.name);
   }
   bool is_new_score(const std::string& parameter) const {
-    return options_.new_score && parameter == kScoreWeight;
+    return options_.new_score && is_of_score_head(parameter);
   }
   bool is_upcycled(const std::string& parameter) const {
     return options_.upcycling && mtrain::is_upcycled(parameter);

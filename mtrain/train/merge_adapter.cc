@@ -7,7 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
-#include "mtrain/nn/score_head.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/coded_values.h"
@@ -89,7 +89,7 @@ class MergedTensors final : public HfTensorSource {
       const size_t i = place_of(whole.tensor);
       if (i == specs().size())
         faults.push_back(cat("there is no tensor ", whole.tensor,
-                             whole.tensor == kScoreWeight
+                             hf_is_of_score_head(whole.tensor)
                                  ? ": to merge, train the adapters from a folder with a head of "
                                    "scores, which `mtrain import FOLDER RUN model.labels=N` and "
                                    "`mtrain export RUN` make"

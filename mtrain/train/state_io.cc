@@ -362,7 +362,7 @@ void load_weights(const CheckpointStore& store, int64_t step, ParamList& paramet
   const bool new_score = lacks_score(reader.tensors());
   for (auto& p : parameters.all()) {
     if (p.adapter) continue;
-    if (new_score && p.name == kScoreWeight) {
+    if (new_score && is_of_score_head(p.name)) {
       start_score(p);
       continue;
     }

@@ -18,6 +18,9 @@ std::unique_ptr<Objective> make_objective(const Recipe& recipe, PluginHost& plug
   const ObjectiveSection& section = recipe.settings.objective;
   if (!section.over_answers()) return nullptr;
   ObjectiveContext context;
+  const Node* labels = recipe.config.root().find("dataset.labels");
+  if (labels && labels->is_list())
+    for (const Node& name : labels->items()) context.labels.push_back(name.as_text());
   return plugins.make<Objective>(section.type, recipe.component("objective"), context);
 }
 
@@ -50,7 +53,8 @@ void Trainer::build_objective() {
   const Settings& s = recipe_.settings;
   const std::string_view samples = dataset_->objective();
   // A rule checks the same before.
-  const bool answers = samples == Dataset::kPreferences || samples == Dataset::kClasses,
+  const bool answers = samples == Dataset::kPreferences || samples == Dataset::kClasses ||
+                       samples == Dataset::kTokenClasses,
              suit_any = session_.plugins.load(Dataset::kKind, s.dataset.type).schema.objective ==
                         Fields::kAnyObjective;
   MT_USER_CHECK(suit_any || answers == s.objective.over_answers(), ErrorClass::config,
@@ -70,7 +74,8 @@ void Trainer::build_objective() {
     answers_.emplace(std::move(*made));
   const Node* labels = recipe_.config.root().find("model.labels");
   const Tokenizer* tokenizer = session_.tokenizer.get();
-  const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0;
+  const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0 &&
+                      samples != Dataset::kTokenClasses;
   if (!scores || !first() || !tokenizer || !tokenizer->eod()) return;
   if (hf_pad_token(recipe_, tokenizer->pad()) == tokenizer->eod())
     log_warn(cat(

@@ -11,6 +11,8 @@ namespace {
 constexpr RuleCase kUnused[] = {
     {"objective-reference-unused", "llama", "objective.reference=precomputed",
      "objective.reference=precomputed objective.type=dpo"},
+    {"labels-of-unused", "llama", "model.labels_of=token",
+     "objective.type=token_classification model.labels=2 model.labels_of=token"},
     {"peft-init-unused", "llama", "peft.init_from=x", "peft.init_from=x peft.type=lora"},
     {"peft-start-unused", "llama", "peft.init=gaussian", "peft.init=gaussian peft.type=lora"},
     {"peft-rank-unused", "llama", "peft.rank=4", "peft.rank=4 peft.type=lora"},

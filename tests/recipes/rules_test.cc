@@ -147,7 +147,8 @@ TEST_CASE("rules name only what exists") {
                                  "samples.objective",
                                  "predicted.objective",
                                  "learned.scores",
-                                 "learned.score_pairs"};
+                                 "learned.score_pairs",
+                                 "learned.token_scores"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

@@ -15,8 +15,8 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/hf_run_export.h"
@@ -72,11 +72,11 @@ void say_done(const Cli& cli, const ExportOptions& options, const HfExported& do
 /// Whether the folder of the adapters' model has a place for each tensor. One of a language model
 /// has none for a new head of scores.
 bool can_merge(const PeftAdapter& adapter) {
-  const bool score = std::ranges::any_of(
-      adapter.whole, [](const PeftWhole& w) { return w.tensor == kScoreWeight; });
-  if (!score || !is_hugging_face(adapter.base)) return true;
+  const auto score = std::ranges::find_if(
+      adapter.whole, [](const PeftWhole& w) { return hf_is_of_score_head(w.tensor); });
+  if (score == adapter.whole.end() || !is_hugging_face(adapter.base)) return true;
   const HfDir folder(adapter.base);
-  return HfWeights(folder).find(kScoreWeight) != nullptr;
+  return HfWeights(folder).find(score->tensor) != nullptr;
 }
 
 /// A run of adapters becomes a folder of peft.

@@ -10,6 +10,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/launch/dtype_choice.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/resume.h"
@@ -41,6 +42,20 @@ bool gives(const std::vector<OverrideText>& overrides, std::string_view setting)
   });
 }
 
+/// Whether a model of scores has those of tokens: the folder's, or those that the user wants in
+/// place of a head over the vocabulary.
+bool has_token_scores(const std::string& architecture, const HfFamily& family, const Schema& plugin,
+                      const std::vector<OverrideText>& overrides) {
+  if (!architecture.empty() && architecture == family.token_classification) return true;
+  const std::string setting = cat("model.", kLabelsOfSetting);
+  for (const OverrideText& override : overrides)
+    if (gives({override}, setting))
+      return override.raw ? *override.raw == "token" : override.text.ends_with("=token");
+  return std::ranges::any_of(plugin.fields, [](const FieldSpec& spec) {
+    return spec.path == kLabelsOfSetting && spec.default_value == "token";
+  });
+}
+
 bool gives_tokenizer(const std::vector<OverrideText>& overrides) {
   return gives(overrides, "tokenizer") || gives(overrides, "tokenizer.type");
 }
@@ -52,6 +67,14 @@ int64_t length_of(const std::string& config, const HfFamilies& families, const H
       if (const HfKey* rule = families.key(&family, key))
         return std::clamp(json[key].get<int64_t>() - rule->plus, int64_t{1}, kLongest);
   return 2048;
+}
+
+std::string architecture_in(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  const auto named = json.is_object() ? json.find("architectures") : json.end();
+  const bool list = json.is_object() && named != json.end() && named->is_array() &&
+                    !named->empty() && named->front().is_string();
+  return list ? named->front().get<std::string>() : "";
 }
 
 /// The type that config.json says (dtype, or torch_dtype): a model in fp32 is computed in fp32; a
@@ -74,8 +97,10 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
   const std::string plugin = hf_model_plugin(config, file, families, model_schemas(catalog));
   const HfFamily& family = hf_family_of(config, file, families, plugin);
   const int64_t length = length_of(config, families, family);
-  // Any objective over scores will do: nothing is trained.
-  const bool scores = hf_has_scores(config, file, family) || gives(overrides, "model.labels");
+  // Any objective over such scores will do: nothing is trained.
+  const bool scores = hf_has_scores(config, file, family) || gives(overrides, "model.labels"),
+             tokens = scores && has_token_scores(architecture_in(config), family,
+                                                 *catalog.component("model", plugin), overrides);
   const std::string path = override_value_text(Node::string(plain_path(folder).string()));
   // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
@@ -83,7 +108,10 @@ std::string recipe_text(const fs::path& folder, const std::vector<OverrideText>&
           ? ""
           : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
   return cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length, "}\n",
-             tokenizer, "dataset: mock\n", scores ? "objective: classification\n" : "",
+             tokenizer, "dataset: mock\n",
+             tokens   ? "objective: token_classification\n"
+             : scores ? "objective: classification\n"
+                      : "",
              "train: {steps: 0}\nmixed_precision: {dtype: ", dtype_of_config(config), "}\n", more);
 }
 

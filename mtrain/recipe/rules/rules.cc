@@ -106,7 +106,9 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   const Schema* chosen = answers ? catalog.component("objective", objective) : nullptr;
   const std::string declared = chosen ? chosen->objective : "";
   const bool pairs = declared == Objective::kScoredAnswers;
-  facts["learned.scores"] = pairs || declared == Dataset::kClasses;
+  const bool tokens = declared == Dataset::kTokenClasses;
+  facts["learned.scores"] = pairs || tokens || declared == Dataset::kClasses;
+  facts["learned.token_scores"] = tokens;
   facts["learned.score_pairs"] = pairs;
   const std::string learned = !answers                    ? model
                               : pairs || declared.empty() ? std::string(Dataset::kPreferences)

@@ -11,8 +11,8 @@ constexpr Rule kRunningRules[] = {
      "{dataset.type} has samples for the objective '{samples.objective}', but {learned.by} learns "
      "the objective '{learned.objective}'",
      "choose a dataset with samples for that objective, or mock, which suits any; from preferences "
-     "learn the objectives over answers, such as objective=dpo, and from classes "
-     "objective=classification",
+     "learn the objectives over answers, such as objective=dpo, from classes "
+     "objective=classification, and from classes of tokens objective=token_classification",
      ""},
     {"objective-labels", "model.labels", "learned.score_pairs", "(model.labels ?? 0) > 0",
      "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
@@ -22,8 +22,21 @@ constexpr Rule kRunningRules[] = {
      "(model.labels ?? 0) > 0",
      "{objective.type} learns scores of classes, and the head is one over the vocabulary "
      "(model.labels=0)",
-     "model.labels is the number of classes; the models llama, moe and gpt2 have it",
+     "model.labels is the number of classes; the models llama, moe and gpt2 have it, and bert for "
+     "classes of tokens",
      "model.labels=2; objective.type='tokens'"},
+    {"objective-token-labels", "model.labels_of",
+     "learned.token_scores and (model.labels ?? 0) > 0",
+     "(model.labels_of ?? 'sequence') == 'token'",
+     "{objective.type} learns scores of each token (model.labels_of={model.labels_of})", "",
+     "model.labels_of='token'"},
+    {"objective-sequence-labels", "model.labels_of",
+     "learned.scores and not learned.token_scores and (model.labels ?? 0) > 0",
+     "(model.labels_of ?? 'sequence') == 'sequence'",
+     "{objective.type} learns scores of sequences, and the model has those of tokens "
+     "(model.labels_of={model.labels_of})",
+     "the model bert has scores of tokens only",
+     "model.labels_of='sequence'; objective.type='token_classification'"},
     {"objective-one-class", "model.labels",
      "learned.scores and not learned.score_pairs and train.steps != 0", "(model.labels ?? 0) != 1",
      "{objective.type} learns one of several classes, and with one class (model.labels=1) there is "
@@ -36,8 +49,11 @@ constexpr Rule kRunningRules[] = {
     {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "learned.scores",
      "a model of scores (model.labels={model.labels}) cannot learn the objective "
      "{objective.type}, which needs a head over the vocabulary",
-     "objectives over scores are reward and classification", "model.labels=0"},
-    {"objective-model", "objective.type", MT_ANSWERS, "predicted.objective == 'next token'",
+     "objectives over scores are reward, classification and token_classification",
+     "model.labels=0"},
+    {"objective-model", "objective.type", MT_ANSWERS,
+     "predicted.objective == 'next token' or "
+     "(learned.token_scores and predicted.objective == 'masked token')",
      "{objective.type} needs a model of next tokens, but {model.type} learns the objective "
      "'{predicted.objective}'",
      "answers are predicted token by token, e.g. model=llama", "objective.type='tokens'"},

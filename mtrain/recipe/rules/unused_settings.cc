@@ -196,6 +196,8 @@ constexpr Rule kUnusedSettingRules[] = {
     row("wgrad-limit-unused", "comm_overlap.embedding_wgrad_limit", "comm_overlap.embedding_wgrad"),
     row("objective-reference-unused", "objective.reference", "objective.type != 'tokens'",
         {"the losses of single tokens have no reference", "objective.type='dpo'"}),
+    row("labels-of-unused", "model.labels_of", "(model.labels ?? 0) > 0",
+        {"a model without labels predicts tokens", "model.labels=2"}),
     // peft
     row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-start-unused", "peft.init", MT_LOW_RANK " and peft.init_from == ''",

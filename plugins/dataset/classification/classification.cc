@@ -22,18 +22,7 @@ class ClassificationDataset final : public Dataset {
       : settings_(settings), context_(context) {
     MT_USER_CHECK(!settings.path.empty(), ErrorClass::config, "dataset.path is not set",
                   "give a file of JSON lines, or of one JSON list");
-    MT_USER_CHECK(settings.labels.empty() || std::ssize(settings.labels) == context.labels,
-                  ErrorClass::config,
-                  cat("dataset.labels has ", settings.labels.size(), " names, and model.labels is ",
-                      context.labels),
-                  cat("set model.labels=", settings.labels.size(),
-                      "; weights that have another number of scores cannot start such a model"));
-    for (size_t i = 0; i < settings.labels.size(); ++i)
-      for (size_t k = 0; k < i; ++k)
-        MT_USER_CHECK(settings.labels[i] != settings.labels[k], ErrorClass::config,
-                      cat("dataset.labels has '", printable(settings.labels[i], 60),
-                          "' twice, for the classes ", k, " and ", i),
-                      "each class needs a name of its own");
+    require_class_names(settings.labels, context.labels);
     split_ranges(settings.split, 0);
     train_ = load(settings.path);
     if (!settings.valid_path.empty()) valid_ = load(settings.valid_path);

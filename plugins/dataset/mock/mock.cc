@@ -35,7 +35,8 @@ struct MockConfig {
     f("answers", answers,
       "for objectives over answers; 2: a sample is a pair of answers to one prompt, of which the "
       "rejected one is random, 1: one answer, every other one random and labeled bad, 0: text; "
-      "for a model of scores, a sample without answers is one sequence with a random class")
+      "for a model of scores, a sample without answers is one sequence with a random class, or "
+      "with a class of each token that depends on the token")
         .min(0)
         .max(2)
         .resume(ResumeClass::data);
@@ -67,13 +68,14 @@ class Language {
 class MockSource final : public SampleSource {
  public:
   MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size,
-             int64_t answers, int64_t epoch, int64_t labels)
+             int64_t answers, int64_t epoch, const DatasetContext& context)
       : language_(std::move(language)),
         random_(seed, cat("mock.", mtrain::name(which))),
         size_(size),
         answers_(answers),
         epoch_(epoch),
-        labels_(labels) {}
+        labels_(context.labels),
+        of_tokens_(context.labels_of_tokens) {}
 
   int64_t size() const override { return size_; }
 
@@ -98,7 +100,10 @@ class MockSource final : public SampleSource {
     }
     out.starts.assign(1, 0);
     if (answers_ > 0) make_answers(index, words[0], out);
-    if (labels_ > 0) make_classes(words[1], out);
+    if (labels_ > 0 && of_tokens_)
+      make_token_classes(out);
+    else if (labels_ > 0)
+      make_classes(words[1], out);
   }
 
  private:
@@ -137,9 +142,16 @@ class MockSource final : public SampleSource {
     }
   }
 
+  /// Every third token has none, like the rest of a word.
+  void make_token_classes(Sample& out) const {
+    for (size_t t = 0; t < out.tokens.size(); ++t)
+      out.targets[t] = t % 3 == 2 ? kIgnoredTarget : static_cast<int32_t>(out.tokens[t] % labels_);
+  }
+
   std::shared_ptr<const Language> language_;
   RngStream random_;
   int64_t size_, answers_, epoch_, labels_;
+  bool of_tokens_;
 };
 
 class MockDataset final : public Dataset {
@@ -167,7 +179,7 @@ class MockDataset final : public Dataset {
                                         num_samples == kOneEpoch ? config_.epoch_samples
                                         : config_.answers > 0    ? num_samples
                                                                  : kEndless,
-                                        config_.answers, config_.epoch_samples, context_.labels);
+                                        config_.answers, config_.epoch_samples, context_);
   }
 
   std::string identity() const override {
@@ -176,6 +188,7 @@ class MockDataset final : public Dataset {
                                          ",\"epoch_samples\":", config_.epoch_samples)
                                    : "",
                context_.labels > 0 ? cat(",\"labels\":", context_.labels) : "",
+               context_.labels_of_tokens ? ",\"labels_of\":\"token\"" : "",
                ",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 

@@ -11,6 +11,7 @@
 #include "mtrain/nn/attention.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/mlp.h"
+#include "mtrain/nn/score_head.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {
@@ -18,10 +19,10 @@ namespace {
 
 struct BertConfig {
   int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 0,
-          position_offset = 0, segments = 2;
+          position_offset = 0, segments = 2, labels = 0;
   double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
   bool tie_embeddings = true;
-  std::string activation = "gelu";
+  std::string activation = "gelu", labels_of = "token";
 
   void bind(Fields& f) {
     using enum ResumeClass;
@@ -85,6 +86,7 @@ struct BertConfig {
     f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
         .resume(impossible)
         .renamed_from({"tie_word_embeddings"});
+    bind_labels(f, labels, labels_of, {"token"});
   }
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
@@ -177,7 +179,7 @@ class Bert final : public Model {
     check();
     Dim vocab{"vocab", context.vocab_size};
     if (context.stage.first) input_.emplace(c, s, vocab);
-    Parameter* table = c.tie_embeddings
+    Parameter* table = c.tie_embeddings && c.labels == 0
                            ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
                            : nullptr;
     // In the same bucket as the table with which it is used, if that is on this rank, so that both
@@ -187,7 +189,10 @@ class Bert final : public Model {
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)
       blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
-    if (context.stage.last) head_.emplace(c, s / "head", vocab, context.valid_vocab, table);
+    if (context.stage.last && c.labels > 0)
+      score_.emplace(s, c.embed(), c.labels, c.labels_of, c.std());
+    else if (context.stage.last)
+      head_.emplace(c, s / "head", vocab, context.valid_vocab, table);
   }
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
@@ -197,6 +202,7 @@ class Bert final : public Model {
       return (*blocks_[static_cast<size_t>(i - first)])(x, input);
     };
     x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
+    if (score_) return (*score_)(dropout(x_TD, config_.drop(), name_key("score.drop")));
     return head_ ? (*head_)(x_TD, input) : x_TD;
   }
 
@@ -205,7 +211,8 @@ class Bert final : public Model {
          f = static_cast<double>(config_.ffn_hidden_size);
     double block = 4 * d * d + 2 * d * f;
     double attention = 2 * d * static_cast<double>(seq_length);  // scores and values of every pair
-    double head = d * d + d * static_cast<double>(context_.vocab_size);
+    double head = config_.labels > 0 ? d * static_cast<double>(config_.labels)
+                                     : d * d + d * static_cast<double>(context_.vocab_size);
     return 6 * (static_cast<double>(config_.layers) * (block + attention) + head);
   }
 
@@ -225,7 +232,8 @@ class Bert final : public Model {
   ModelContext context_;
   std::optional<Input> input_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::optional<Head> head_;
+  std::optional<Head> head_;        // of a model of tokens
+  std::optional<ScoreHead> score_;  // of a model of scores
 };
 
 }  // namespace

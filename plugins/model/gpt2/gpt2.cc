@@ -21,7 +21,7 @@ struct Gpt2Config {
           max_positions = 0, position_offset = 0, labels = 0;
   double norm_eps = 1e-5, init_std = 0.02, dropout = 0, embedding_noise = 0;
   bool tie_embeddings = true;
-  std::string activation = "gelu_new";
+  std::string activation = "gelu_new", labels_of = "sequence";
 
   void bind(Fields& f);
   Dim embed() const { return {"embed", hidden_size}; }
@@ -96,7 +96,7 @@ class Gpt2 final : public Model {
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps));
     if (c.labels > 0) {
-      score_.emplace(s, c.embed(), c.labels, c.std());
+      score_.emplace(s, c.embed(), c.labels, c.labels_of, c.std());
       return;
     }
     head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
@@ -208,7 +208,7 @@ void Gpt2Config::bind(Fields& f) {
   f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
-  bind_labels(f, labels);
+  bind_labels(f, labels, labels_of);
   f("activation", activation, "activation of the MLP; gelu_new: the tanh approximation")
       .one_of({"gelu_new", "gelu", "relu"})
       .renamed_from({"activation_function"});

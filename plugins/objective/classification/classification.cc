@@ -1,8 +1,5 @@
 // The objective of classifiers of sequences: the cross entropy of their scores, as in Hugging
 // Face's *ForSequenceClassification with problem_type single_label_classification.
-#include <algorithm>
-#include <cmath>
-
 #include "mtrain/base/error.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/optim/objective.h"
@@ -32,21 +29,7 @@ class Classification final : public Objective {
   std::vector<std::string> figures() const override { return {"accuracy"}; }
 
   ClassValue of_class(std::span<const double> scores, int64_t number) const override {
-    const auto wanted = static_cast<size_t>(number);
-    const auto largest = std::ranges::max_element(scores);
-    double sum = 0;
-    for (const double score : scores) sum += std::exp(score - *largest);
-    const double lse = *largest + std::log(sum),
-                 each = config_.label_smoothing / static_cast<double>(scores.size());
-    ClassValue out;
-    out.d_scores.resize(scores.size());
-    for (size_t i = 0; i < scores.size(); ++i) {
-      const double share = each + (i == wanted ? 1 - config_.label_smoothing : 0);
-      out.loss += share * (lse - scores[i]);
-      out.d_scores[i] = std::exp(scores[i] - lse) - share;
-    }
-    out.figures = {static_cast<size_t>(largest - scores.begin()) == wanted ? 1.0 : 0.0};
-    return out;
+    return class_cross_entropy(scores, number, config_.label_smoothing);
   }
 
  private:

@@ -163,7 +163,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   CHECK(weighed.trains == std::vector<bool>{true, false, true, true});
   CHECK(weighed.excluded == std::vector<bool>{false, true, false, false});
   for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)",
-                             R"("weight":"0")", R"("train":"false")"}) {
+                             R"("weight":"0")", R"("train":"false")", R"("training":2)"}) {
     const std::string record =
         R"({"messages":[{"role":"assistant","content":"c",)" + std::string(weight) + "}]}";
     const std::string key = std::string(weight + 1, std::strchr(weight + 1, '"'));
@@ -173,6 +173,17 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
       read_record(openai,
                   R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})")
           .trains == std::vector<bool>{true});
+  // A role that is never trained on: 0 says what holds, 1 does not.
+  const char* asks = R"({"messages":[{"role":"user","content":"q","training":true}]})";
+  CHECK(read_record(openai, R"({"messages":[{"role":"user","content":"q","training":false}]})")
+            .excluded == std::vector<bool>{true});
+  expect_fault("message of 'user' with training true, and only messages of the assistant",
+               [&] { read_record(openai, asks); });
+  CHECK(read_record(openai, asks, {.trains_all = true}).excluded == std::vector<bool>{false});
+  expect_fault("with train false and with weight 1", [] {
+    read_record(openai,
+                R"({"messages":[{"role":"assistant","content":"c","weight":1,"train":false}]})");
+  });
   Example own =
       read_record(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
                   {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
