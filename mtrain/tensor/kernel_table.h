@@ -240,6 +240,39 @@ struct CrossEntropyBackwardArgs {
   LogitMap map = {};
 };
 
+/// divergence[t] and mean[t] of student and teacher (mtrain/kernel/distillation.h), over the first
+/// `shared_cols` columns; 0 where target < 0.
+struct DistillationArgs {
+  const void* logits;        // [rows, cols], of the student; `map` is applied to them
+  const void* teacher;       // [rows, teacher_cols]
+  const int32_t* targets;    // [rows]
+  const float* lse;          // [rows]: of the student's logits divided by the temperature
+  const float* teacher_lse;  // [rows]
+  float* divergence;         // [rows]
+  float* mean;               // [rows]
+  int64_t rows, cols, teacher_cols, shared_cols;
+  DType dtype;
+  float beta, temperature;
+  LogitMap map = {};
+};
+/// d_logits of d_loss[t] * (alpha * cross-entropy + (1 - alpha) * divergence); may alias logits.
+struct DistillationBackwardArgs {
+  const float* d_loss;  // [rows]
+  const void* logits;
+  const void* teacher;
+  const int32_t* targets;
+  const float* token_lse;  // [rows]: of the student's logits, at temperature 1
+  const float* lse;
+  const float* teacher_lse;
+  const float* mean;
+  void* d_logits;  // [rows, cols]
+  int64_t rows, cols, teacher_cols, shared_cols, valid_cols;
+  DType dtype;
+  float beta, temperature, alpha;
+  int64_t first_col = 0;
+  LogitMap map = {};
+};
+
 /// y = a + factor * b + row; `b` and `row` may be null; the sum is rounded once.
 struct AddArgs {
   const void* a;
@@ -460,6 +493,8 @@ struct AdamWArgs {
   X(row_dots, RowDotsArgs)                              \
   X(cross_entropy, CrossEntropyArgs)                    \
   X(cross_entropy_backward, CrossEntropyBackwardArgs)   \
+  X(distillation, DistillationArgs)                     \
+  X(distillation_backward, DistillationBackwardArgs)    \
   X(add, AddArgs)                                       \
   X(mul, MulArgs)                                       \
   X(unary, UnaryArgs)                                   \

@@ -194,8 +194,12 @@ constexpr Rule kUnusedSettingRules[] = {
         {"with ddp.in_order gradients are added after the last backward", "ddp.in_order=false",
          "ddp.in_order=true"}),
     row("wgrad-limit-unused", "comm_overlap.embedding_wgrad_limit", "comm_overlap.embedding_wgrad"),
-    row("objective-reference-unused", "objective.reference", "objective.type != 'tokens'",
+    row("objective-reference-unused", "objective.reference",
+        "objective.type != 'tokens' and objective.type != 'distillation'",
         {"the losses of single tokens have no reference", "objective.type='dpo'"}),
+    row("distillation-beta-unused", "objective.beta",
+        "objective.type != 'distillation' or objective.kind == 'jsd'",
+        {"the mixture is that of jsd", "objective.kind='jsd'"}),
     // peft
     row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-start-unused", "peft.init", MT_LOW_RANK " and peft.init_from == ''",
