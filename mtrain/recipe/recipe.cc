@@ -266,7 +266,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
   check_hf_export(recipe, catalog, plugins);
-  check_teacher(recipe, plugins);
+  if (wanted.weights && !wanted.resolved) check_teacher(recipe, plugins);  // a saved run needs none
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

@@ -23,15 +23,19 @@ Error of_teacher(const Error& error) {
           message.starts_with(kTeacher) ? message : cat(kTeacher, ": ", message), error.hint()};
 }
 
+/// Throws if the teacher was not made for the student's tokenizer.
+void require_vocabulary(const Session& student, const Recipe& teacher) {
+  require_same_tokens(teacher, *student.tokenizer, student.plugins);
+  const int64_t ids = student.tokenizer->vocab_size(), rows = teacher.settings.model.vocab_size;
+  MT_USER_CHECK(rows == 0 || rows >= ids, ErrorClass::config,
+                cat(kTeacher, ": the teacher's embedding has ", rows, " rows, and the tokenizer '",
+                    student.recipe.settings.tokenizer.type, "' has ", ids, " ids"),
+                "choose a teacher with the student's tokenizer and vocabulary");
+}
+
 /// A sharded vocabulary is divided by rows, so the rows of both must be the same ids on each rank.
-void require_vocabulary(const Session& student, const Session& teacher,
-                        const ParallelContext* parallel) {
-  const int64_t ids = student.tokenizer->vocab_size(),
-                shared = std::min(student.valid_vocab, teacher.valid_vocab);
-  MT_USER_CHECK(shared >= ids, ErrorClass::config,
-                cat(kTeacher, ": the teacher's vocabulary has ", teacher.valid_vocab,
-                    " ids, and the tokenizer ", ids),
-                "choose a teacher with the student's vocabulary");
+void require_same_rows(const Session& student, const Session& teacher,
+                       const ParallelContext* parallel) {
   const bool sharded = parallel && active_axis(parallel->tp);
   MT_USER_CHECK(!sharded || student.vocab_size == teacher.vocab_size, ErrorClass::config,
                 cat(kTeacher, ": the embedding of the teacher has ", teacher.vocab_size,
@@ -69,6 +73,7 @@ Teacher::Teacher(Session& student, const Session::Options& options)
       settings_(distillation_of(student.recipe).value()),
       recipe_(std::make_unique<Recipe>(teacher_recipe(student.recipe, student.plugins))) {
   try {
+    require_vocabulary(student, *recipe_);
     session_ =
         std::make_unique<Session>(*recipe_, student.plugins,
                                   Session::Options{.initialise = options.initialise,
@@ -79,8 +84,7 @@ Teacher::Teacher(Session& student, const Session::Options& options)
                                                    .shared_context = &student.ctx,
                                                    .seed_shift = 1,
                                                    .check_whole_model = options.check_whole_model});
-    require_vocabulary(student, *session_, options.parallel);
-    require_same_tokens(*recipe_, *student.tokenizer, student.plugins);
+    require_same_rows(student, *session_, options.parallel);
   } catch (const Error& error) {
     throw of_teacher(error);
   }

@@ -7,7 +7,7 @@ void DistillationSettings::bind(Fields& f) {
   f("teacher", teacher,
     "the model to learn from: a Hugging Face folder or a run of mtrain, with the student's "
     "vocabulary. It is frozen, in the compute dtype")
-      .resume(impossible)
+      .resume(safe)  // checkpoints have a digest of its weights
       .example("models/Llama-3.1-8B")
       .input_path();
   f("kind", kind,
