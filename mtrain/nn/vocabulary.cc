@@ -39,7 +39,7 @@ void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Ten
   ctx.upload(loss, logits.data());
 }
 
-void add_up(const Axis& axis, const Tensor& values) {
+void join_sums(const Axis& axis, const Tensor& values) {
   ExecutionContext& ctx = values.context();
   if (!ctx.backend().computes()) return;
   std::vector<float> sums(static_cast<size_t>(values.numel()));
@@ -56,7 +56,7 @@ VocabularyPart vocabulary_part(const Axis* axis, int64_t vocab) {
           .largest = (vocab + axis->size() - 1) / axis->size(),
           .join = [axis](const Tensor& targets, const Tensor& loss,
                          const Tensor& lse) { join(*axis, targets, loss, lse); },
-          .add = [axis](const Tensor& values) { add_up(*axis, values); }};
+          .add = [axis](const Tensor& values) { join_sums(*axis, values); }};
 }
 
 }  // namespace mtrain

@@ -1,5 +1,7 @@
 #include "mtrain/recipe/teacher.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
@@ -65,12 +67,10 @@ RecipeRequest request_of(const Recipe& student, const PluginHost& plugins) {
   if (const Node* tokenizer = given.find("tokenizer")) tree.set("tokenizer", *tokenizer);
   data.set("type", Node::string("mock"));
   tree.set("dataset", data);
-  const Settings& s = student.settings;
   train.set("steps", Node::integer(1));
-  train.set("micro_batch_size", Node::integer(s.train.micro_batch_size));
-  train.set("global_batch_size", Node::integer(s.global_batch()));
+  train.set("global_batch_size", Node::integer(std::max<int64_t>(1, student.ranks)));
   tree.set("train", train);
-  tree.set("mixed_precision.dtype", Node::string(s.mixed_precision.dtype));
+  tree.set("mixed_precision.dtype", Node::string(student.settings.mixed_precision.dtype));
   for (const char* setting : kLayout)
     if (const Node* value = given.find(setting)) tree.set(setting, *value);
   return {.recipe = "the teacher's recipe",

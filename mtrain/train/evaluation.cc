@@ -126,11 +126,11 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     tokens = mesh->data().comm().all_reduce_value(tokens),
     records = mesh->data().comm().all_reduce_value(records);
   const int64_t count = answers ? records : tokens;
+  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
+               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   NamedValues figures;
-  if (answers)
-    figures = answers->take_figures(mesh ? &mesh->replicas() : nullptr,
-                                    mesh ? &mesh->dense()["pp"].comm() : nullptr);
-  if (teacher) figures = teacher->take_figures(mesh ? &mesh->replicas() : nullptr, tokens);
+  if (answers) figures = answers->take_figures(replicas, stages);
+  if (teacher) figures = teacher->take_figures(replicas, stages, tokens);
   return EvalMetrics{.split = name(split),
                      .loss = count > 0 ? sum / static_cast<double>(count) : 0,
                      .tokens = tokens,

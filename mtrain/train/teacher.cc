@@ -45,6 +45,14 @@ void require_same_rows(const Session& student, const Session& teacher,
                 "model.init_from model.init_vocab=resize");
 }
 
+/// Whether this rank has the stage that learns the teacher's distribution.
+bool has_last_stage(const Session::Options& options) {
+  if (!options.pipeline) return true;
+  const auto mine = options.pipeline->map.stages_of(options.pipeline_rank);
+  MT_CHECK(mine.size() == 1, "a teacher with ", mine.size(), " stages of the student on a rank");
+  return mine.front() + 1 == options.pipeline->map.stages();
+}
+
 double sum_of(ExecutionContext& ctx, const Tensor& values) {
   std::vector<float> all(static_cast<size_t>(values.numel()));
   ctx.download(values, all.data());
@@ -74,6 +82,7 @@ Teacher::Teacher(Session& student, const Session::Options& options)
       recipe_(std::make_unique<Recipe>(teacher_recipe(student.recipe, student.plugins))) {
   try {
     require_vocabulary(student, *recipe_);
+    if (!has_last_stage(options)) return;
     session_ =
         std::make_unique<Session>(*recipe_, student.plugins,
                                   Session::Options{.initialise = options.initialise,
@@ -97,6 +106,7 @@ std::optional<Teacher> Teacher::of(Session& student, const Session::Options& opt
 
 void Teacher::attach(ModelInput& input) {
   collect();
+  if (!session_) return;
   ExecutionContext& ctx = *student_->ctx;
   MemoryScope use(ctx.memory(), MemoryUse::activations);
   ModelInput own = input;
@@ -129,10 +139,12 @@ void Teacher::collect() {
 }
 
 std::vector<std::pair<std::string, double>> Teacher::take_figures(Communicator* replicas,
+                                                                  Communicator* stages,
                                                                   int64_t tokens) {
   collect();
   std::vector<double> sums = {std::exchange(divergence_, 0.0), std::exchange(cross_entropy_, 0.0)};
-  if (replicas) replicas->all_reduce(std::span(sums));
+  for (Communicator* ranks : {replicas, stages})
+    if (ranks) ranks->all_reduce(std::span(sums));
   if (tokens == 0) return {};
   const auto count = static_cast<double>(tokens);
   return {{"kl", sums[0] / count}, {"ce_loss", sums[1] / count}};

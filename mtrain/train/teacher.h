@@ -1,7 +1,8 @@
 // Teacher: the frozen model of objective.type=distillation. It is built next to the student in the
 // same execution context and layout, computes the logits of a micro-batch just before the student
-// reads it, and has neither gradients nor optimizer state. Owns its session; refers to the
-// student's, which must outlive it. For the rank's own thread.
+// reads it, and has neither gradients nor optimizer state. With a pipeline, the ranks with the
+// student's last stage have the whole teacher, and the others nothing of it. Owns its session;
+// refers to the student's, which must outlive it. For the rank's own thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -23,12 +24,15 @@ class MT_API Teacher {
   static std::optional<Teacher> of(Session& student, const Session::Options& options);
 
   /// Computes the teacher's logits for these tokens and adds them to the input, whose targets must
-  /// be defined. Collective over the ranks that share the teacher's layers.
+  /// be defined; does nothing on ranks without the teacher. Collective over the ranks that share
+  /// its layers.
   void attach(ModelInput& input);
 
   /// The means of `kl` and `ce_loss` over the `tokens` of all ranks with a target since the last
-  /// call. Collective over the group, which may be null.
-  std::vector<std::pair<std::string, double>> take_figures(Communicator* replicas, int64_t tokens);
+  /// call. Collective over both groups, which may be null: `replicas` has the other tokens,
+  /// `stages` the pipeline.
+  std::vector<std::pair<std::string, double>> take_figures(Communicator* replicas,
+                                                           Communicator* stages, int64_t tokens);
 
   /// A digest of the teacher's weights; "random" without objective.teacher.
   std::string identity() const;
@@ -39,7 +43,7 @@ class MT_API Teacher {
   Session* student_;
   DistillationSettings settings_;
   std::unique_ptr<Recipe> recipe_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> session_;          // null: another rank of the pipeline has the teacher
   std::shared_ptr<const Distillation> last_;  // of which the sums have not been read
   double divergence_ = 0, cross_entropy_ = 0;
 };

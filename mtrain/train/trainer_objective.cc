@@ -88,8 +88,9 @@ void Trainer::build_teacher() {
 
 void Trainer::add_objective_figures(const StepLoss& loss, NamedValues& figures) {
   NamedValues own;
-  if (answers_) own = answers_->take_figures(&mesh_.replicas(), &mesh_.dense()["pp"].comm());
-  if (teacher_) own = teacher_->take_figures(&mesh_.replicas(), loss.num_targets);
+  Communicator *replicas = &mesh_.replicas(), *stages = &mesh_.dense()["pp"].comm();
+  if (answers_) own = answers_->take_figures(replicas, stages);
+  if (teacher_) own = teacher_->take_figures(replicas, stages, loss.num_targets);
   std::ranges::move(own, std::back_inserter(figures));
 }
 

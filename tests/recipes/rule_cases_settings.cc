@@ -30,8 +30,10 @@ constexpr RuleCase kSettings[] = {
     {"distillation-mtp", "llama",
      "objective.type=distillation objective.teacher=x model.mtp.layers=1",
      "objective.type=distillation objective.teacher=x"},
-    {"distillation-stages", "llama", "objective.type=distillation objective.teacher=x dist.pp=2",
-     "objective.type=distillation objective.teacher=x"},
+    {"distillation-stages", "llama",
+     "objective.type=distillation objective.teacher=x dist.pp=2 dist.vp=2 "
+     "dist.schedule=interleaved",
+     "objective.type=distillation objective.teacher=x dist.pp=2"},
     {"distillation-experts", "moe", "objective.type=distillation objective.teacher=x dist.ep=2",
      "objective.type=distillation objective.teacher=x"},
     {"distillation-graphs", "llama",

@@ -42,7 +42,7 @@ void write_recipes(const Scratch& scratch) {
                     "optimizer: {lr: 5e-3}\ntrain: {steps: 60, micro_batch_size: 8, "
                     "global_batch_size: 8}\n");
   scratch.write("s.yaml",
-                "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, kv_heads: 2, "
+                "model: {type: llama, layers: 2, hidden_size: 32, heads: 2, kv_heads: 2, "
                 "ffn_hidden_size: 64, seq_length: 32}\n" +
                     kTraining +
                     "optimizer: {lr: 5e-3}\ntrain: {steps: 40, micro_batch_size: 4, "
@@ -140,6 +140,8 @@ TEST_CASE("distillation is the same in every layout and division") {
        {"train.micro_batch_size=1", "train.micro_batch_size=8", "dist.nproc=2",
         "dist.nproc=2 dist.zero=1", "dist.nproc=2 dist.zero=2", "dist.nproc=2 dist.zero=3",
         "dist.nproc=2 dist.tp=2", "dist.nproc=2 dist.tp=2 dist.sp=true", "dist.nproc=2 dist.cp=2",
+        "dist.nproc=2 dist.pp=2", "dist.nproc=2 dist.pp=2 dist.schedule=zb_h1",
+        "dist.nproc=4 dist.pp=2 dist.tp=2 train.micro_batch_size=2",
         "dist.nproc=4 dist.tp=2 dist.zero=1 ddp.overlap_grad_reduce=true",
         "model.recompute=full"}) {
     CAPTURE(layout);
@@ -226,11 +228,13 @@ TEST_CASE("a teacher that cannot be used is refused before the run, with what to
     says("objective.alpha=1.5", "objective.alpha");
     says("objective.kind=kl", "forward_kl");
     says("objective.kind=jsd objective.beta=1", "objective.beta");
-    says("dist.nproc=2 dist.pp=2 model.layers=2", "pipeline stages", "dist.pp=1");
+    says("dist.nproc=2 dist.pp=2 dist.vp=2 dist.schedule=interleaved model.layers=4",
+         "one pipeline stage per rank", "dist.vp=1");
     says("model.mtp.layers=1", "multi-token prediction", "model.mtp.layers=0");
     says("cuda_graph.type=full_iteration", "cannot be recorded");
     says(
-        "dist.nproc=3 dist.tp=3 model.heads=6 model.kv_heads=6 model.hidden_size=48 model.ffn_hidden_size=96 "
+        "dist.nproc=3 dist.tp=3 model.heads=6 model.kv_heads=6 model.hidden_size=48 "
+        "model.ffn_hidden_size=96 "
         "train.global_batch_size=4",
         "the teacher cannot be built in this layout");
   }
