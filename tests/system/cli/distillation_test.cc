@@ -207,7 +207,7 @@ TEST_CASE("distillation learns answers only, and its memory is planned") {
   write_at(scratch / "other/tokenizer.json", small_tokenizer(200, {"<s>", "<unk>", "</s>"}));
   refuses(scratch, "s.yaml -q run.dir=a 'tokenizer={type: hf, path: other}'", 10,
           "another tokenizer", "the student's tokenizer");
-  refuses(scratch, "s.yaml -q run.dir=a tokenizer=byte ~model.vocab_size", 10,
+  refuses(scratch, "s.yaml -q run.dir=a tokenizer=byte ~tokenizer.path ~model.vocab_size", 10,
           "objective.teacher: ", "the student's tokenizer");
 }
 
