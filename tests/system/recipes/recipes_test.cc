@@ -170,7 +170,7 @@ const std::vector<PublishedSize> kRows = {
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
     {"quickstart_lora", 3030000, 10000, "the same model", {}},
     {"quickstart_reward", 3030000, 10000, "the same model, with 256 weights of a score", {}},
-    {"quickstart_distill", 520000, 10000, "what `mtrain train` prints", {}},
+    {"quickstart_distill", 530000, 10000, "what `mtrain train` prints", {}},
     {"quickstart_dpo", 3030000, 10000, "the same model", {}},
     {"quickstart_spans", 3030000, 10000, "the same model", {}},
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
