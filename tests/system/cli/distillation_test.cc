@@ -57,6 +57,14 @@ void make_teacher(const Scratch& scratch) {
   done(scratch, "t.yaml -q run.dir=teacher");
 }
 
+/// A figure of all steps, or of all validations, of a run.
+std::vector<double> figure(const fs::path& run, const std::string& name) {
+  std::vector<double> out;
+  for (const auto& row : rows(run, name.c_str()))
+    if (!row.at(name).is_null()) out.push_back(row.at(name).get<double>());
+  return out;
+}
+
 void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i)
@@ -84,21 +92,21 @@ TEST_CASE("a student learns from a larger teacher: every kind of divergence fall
     CAPTURE(set);
     fs::remove_all(scratch / "run");
     done(scratch, "s.yaml -q run.dir=run " + set);
-    const std::vector<double> loss = column(scratch / "run", "loss"),
-                              kl = column(scratch / "run", "kl"),
-                              ce = column(scratch / "run", "ce_loss");
+    const std::vector<double> loss = figure(scratch / "run", "loss"),
+                              kl = figure(scratch / "run", "kl"),
+                              ce = figure(scratch / "run", "ce_loss");
     REQUIRE(kl.size() == 40);
     CHECK(kl.back() < 0.6 * kl.front());
     const double alpha = has(set, "alpha=0.25") ? 0.25 : 0;
     for (size_t i = 0; i < loss.size(); ++i)
       CHECK(loss[i] == doctest::Approx(alpha * ce[i] + (1 - alpha) * kl[i]).epsilon(1e-6));
-    const std::vector<double> valid = column(scratch / "run", "val_kl");
+    const std::vector<double> valid = figure(scratch / "run", "val_kl");
     REQUIRE(valid.size() == 2);
     CHECK(valid.back() < valid.front());
-    CHECK(column(scratch / "run", "val_ce_loss").size() == 2);
+    CHECK(figure(scratch / "run", "val_ce_loss").size() == 2);
     const json eval = json::parse(done(scratch, "eval --json --from run").out);
     CHECK(eval.at("loss").get<double>() ==
-          doctest::Approx(column(scratch / "run", "val_ce_loss").back()).epsilon(1e-5));
+          doctest::Approx(figure(scratch / "run", "val_ce_loss").back()).epsilon(1e-5));
   }
 }
 
@@ -107,8 +115,8 @@ TEST_CASE("distillation with alpha=1 is training on the targets") {
   make_teacher(scratch);
   done(scratch, "s.yaml -q run.dir=all objective.alpha=1");
   done(scratch, "s.yaml -q run.dir=plain ~objective.teacher objective.type=tokens");
-  check_close(column(scratch / "all", "loss"), column(scratch / "plain", "loss"), 1e-6);
-  check_close(column(scratch / "all", "grad_norm"), column(scratch / "plain", "grad_norm"), 1e-5);
+  check_close(figure(scratch / "all", "loss"), figure(scratch / "plain", "loss"), 1e-6);
+  check_close(figure(scratch / "all", "grad_norm"), figure(scratch / "plain", "grad_norm"), 1e-5);
 }
 
 TEST_CASE("the teacher may be a run, one of its checkpoints, or its export to a folder") {
@@ -120,13 +128,13 @@ TEST_CASE("the teacher may be a run, one of its checkpoints, or its export to a 
     const std::string run = cat("r", std::string(teacher).size());
     done(scratch, cat("s.yaml -q run.dir=", run, " objective.teacher=", teacher));
     for (const char* key : {"loss", "kl", "grad_norm"})
-      CHECK(column(scratch / run, key) == column(scratch / "one", key));
+      CHECK(figure(scratch / run, key) == figure(scratch / "one", key));
   }
   // A student that is its teacher has nothing to learn.
   done(scratch,
        "t.yaml -q run.dir=same train.steps=1 model.init_from=teacher objective.type=distillation "
        "objective.teacher=teacher");
-  CHECK(std::fabs(column(scratch / "same", "kl").front()) < 1e-6);
+  CHECK(std::fabs(figure(scratch / "same", "kl").front()) < 1e-6);
 }
 
 TEST_CASE("distillation is the same in every layout and division") {
@@ -148,13 +156,13 @@ TEST_CASE("distillation is the same in every layout and division") {
     const std::string run = cat("r", number++);
     done(scratch, cat("s.yaml -q run.dir=", run, set, layout));
     for (const char* key : {"loss", "kl", "ce_loss", "grad_norm"})
-      check_close(column(scratch / run, key), column(scratch / "one", key), 2e-5);
+      check_close(figure(scratch / run, key), figure(scratch / "one", key), 2e-5);
   }
   // Adapters learn from the teacher, too.
   done(scratch,
        "s.yaml -q run.dir=lora train.steps=20 model.init_from=one peft.type=lora "
        "optimizer.lr=1e-2 dist.nproc=2 dist.tp=2");
-  const std::vector<double> kl = column(scratch / "lora", "kl");
+  const std::vector<double> kl = figure(scratch / "lora", "kl");
   CHECK(kl.back() < kl.front());
 }
 
@@ -165,7 +173,7 @@ TEST_CASE("distillation continues to the bit, and only with the same teacher") {
   done(scratch, "s.yaml -q run.dir=halves train.steps=4 objective.alpha=0.5");
   done(scratch, "s.yaml -q run.dir=halves train.steps=8 objective.alpha=0.5");
   for (const char* key : {"loss", "kl", "ce_loss", "grad_norm"})
-    CHECK(column(scratch / "whole", key) == column(scratch / "halves", key));
+    CHECK(figure(scratch / "whole", key) == figure(scratch / "halves", key));
   done(scratch, "t.yaml -q run.dir=teacher train.steps=61");
   refuses(scratch, "s.yaml -q run.dir=halves train.steps=9 objective.alpha=0.5", 12,
           "objective.teacher: the weights are not those with which", "start a new run");
@@ -186,7 +194,7 @@ TEST_CASE("distillation learns answers only, and its memory is planned") {
                     "train: {steps: 12, global_batch_size: 2, micro_batch_size: 1}\n"
                     "objective: {type: distillation, teacher: there}\n");
   done(scratch, "s.yaml -q run.dir=run optimizer.lr=1e-2");
-  const std::vector<double> kl = column(scratch / "run", "kl");
+  const std::vector<double> kl = figure(scratch / "run", "kl");
   CHECK(kl.back() < kl.front());
   // The plan has the teacher: its weights, and the logits of a micro-batch.
   auto bench = [&](const std::string& set) {
@@ -260,7 +268,7 @@ TEST_CASE("the recipe quickstart_distill learns from a larger model") {
        "quickstart_distill -q run.dir=run objective.teacher=large train.steps=40 model.layers=1 "
        "model.hidden_size=64 model.heads=2 model.ffn_hidden_size=128" +
            small);
-  const std::vector<double> kl = column(scratch / "run", "kl");
+  const std::vector<double> kl = figure(scratch / "run", "kl");
   REQUIRE(kl.size() == 40);
   CHECK(kl.back() < 0.6 * kl.front());
 }
