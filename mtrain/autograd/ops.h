@@ -106,14 +106,30 @@ struct VocabularyPart {
   int64_t largest = 0;  // the largest number of ids on a rank, so that all ranks divide the tokens
                         // into the same chunks
   std::function<void(const Tensor& targets_T, const Tensor& loss_T, const Tensor& lse_T)> join;
+  /// Replaces floats by their sums over the ranks, in rank order. Collective, as `join`.
+  std::function<void(const Tensor& values)> add = {};
+};
+
+/// A teacher whose distribution over the vocabulary the student learns. The loss of a token is then
+/// alpha * cross-entropy + (1 - alpha) * divergence (mtrain/kernel/distillation.h), without a
+/// factor temperature².
+struct Distillation {
+  Tensor teacher_TV;      // logits, in the student's dtype; of a shard, those of the same ids
+  int64_t shared = 0;     // ids of the whole vocabulary that student and teacher both have
+  float temperature = 1;  // > 0; divides the logits of both, for the divergence
+  float beta = 0;   // 0: KL(teacher ‖ student), 1: KL(student ‖ teacher), else generalized JSD
+  float alpha = 0;  // weight of the cross-entropy, in [0, 1]
+  Tensor divergence_T, cross_entropy_T;  // float: receive the two parts; 0 where target < 0
 };
 
 /// Loss per token, float [T]: -log softmax(logits)[target]; 0 where target < 0. Columns >=
 /// `valid_vocab` are padding. Takes over the logits: backward writes their gradient in place. With
 /// a `part`, the logits cover only its ids, and `valid_vocab` still counts ids of the whole
-/// vocabulary. With a `map`, the loss is that of map(logits).
+/// vocabulary. With a `map`, the loss is that of map(logits). With a `distillation`, which is
+/// copied, the loss is that one.
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab,
-                            const VocabularyPart& part, const LogitMap& map = {});
+                            const VocabularyPart& part, const LogitMap& map = {},
+                            const Distillation* distillation = nullptr);
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
 
 /// cross_entropy(linear(x, w, b), targets, valid_vocab, part, map) in chunks of tokens, so that the
@@ -130,7 +146,8 @@ MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const
                                    const VocabularyPart& part = {},
                                    DeferredGradients* later = nullptr,
                                    const QuantizedProducts* quantized = nullptr,
-                                   const Tensor& b_V = {}, const LogitMap& map = {});
+                                   const Tensor& b_V = {}, const LogitMap& map = {},
+                                   const Distillation* distillation = nullptr);
 
 /// Releases the memory of the intermediate result `discarded` and returns `y`, which was computed
 /// from it. Before backward reaches the op of `y`, the op that produced `discarded` computes it

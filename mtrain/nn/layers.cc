@@ -146,13 +146,16 @@ LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Pa
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor own = region_.enter(x), bias = bias_ ? bias_->use() : Tensor();
   if (!input.targets_T.defined()) {
-    MT_CHECK(!part_.join,
+    MT_CHECK(!part_.join || input.logits_of_part,
              "logits of a sharded vocabulary: each rank has only the logits of its own ids");
     return map_logits(linear(own, weight_.use(), bias, {}, quantized_), map_);
   }
-  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_,
-                              input.weighted_later ? 0 : input.loss_weight, part_,
-                              input.head_gradients, quantized_, bias, map_);
+  Distillation* distillation = input.distillation.get();
+  Tensor loss_T = linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_,
+                                       input.weighted_later ? 0 : input.loss_weight, part_,
+                                       input.head_gradients, quantized_, bias, map_, distillation);
+  if (distillation) distillation->teacher_TV = {};
+  return loss_T;
 }
 
 }  // namespace mtrain

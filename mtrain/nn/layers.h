@@ -98,9 +98,9 @@ MT_API Parameter& shared_table(const Scope& scope, const StageRange& stage, Dim 
                                float init_std);
 
 /// The output head: returns the loss per token if the input has targets, otherwise logits, which
-/// need a vocabulary that is not sharded (else Error(bug)). `tied`: the embedding matrix; null:
-/// the head has its own matrix. A bias is sharded like the vocabulary. Logits are
-/// map(x · wᵀ + b).
+/// need a vocabulary that is not sharded (else Error(bug)), or ModelInput::logits_of_part. `tied`:
+/// the embedding matrix; null: the head has its own matrix. A bias is sharded like the vocabulary.
+/// Logits are map(x · wᵀ + b).
 class MT_API LmHead {
  public:
   LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,

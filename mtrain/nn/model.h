@@ -39,6 +39,11 @@ struct ModelInput {
   /// so the head keeps its logits until then, and loss_weight applies only to the losses of
   /// routers.
   bool weighted_later = false;
+  /// The teacher's logits for these tokens; the head releases them once its losses are computed.
+  /// Null: the loss is the cross-entropy.
+  std::shared_ptr<Distillation> distillation = nullptr;
+  bool logits_of_part =
+      false;  // without targets: of a sharded vocabulary, return this rank's logits
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;

@@ -207,7 +207,7 @@ void allocate(Parameter& p, const BuildSettings& settings) {
   if (p.coded) {
     if (!initialise) return;
     std::vector<float> values(static_cast<size_t>(p.global.numel()));
-    fill(p.init, ctx.seed(), p.name, values, 0);
+    fill(p.init, ctx.seed() + settings.seed_shift, p.name, values, 0);
     return set_values(p, values);
   }
   if (!p.trained) {
@@ -215,7 +215,7 @@ void allocate(Parameter& p, const BuildSettings& settings) {
     if (p.dtype == DType::f32) p.master = p.value;
     if (!initialise) return;
     std::vector<float> values(static_cast<size_t>(p.numel()));
-    p.init_values(ctx.seed(), 0, values);
+    p.init_values(ctx.seed() + settings.seed_shift, 0, values);
     ctx.copy(p.value, ctx.from_host<float>(values, p.local));
     return;
   }
@@ -254,7 +254,8 @@ Parameter Scope::describe(std::string_view name, const Dims& dims, const Init& i
   p.dtype = settings_->dtype;
   p.init = init;
   place(p, parallel());
-  p.trained = !settings_->adapters || settings_->adapters->trains(p.name);
+  p.trained =
+      !settings_->frozen_all && (!settings_->adapters || settings_->adapters->trains(p.name));
   p.adapter = settings_->adapters && AdapterPlan::is_adapter(p.name);
   return p;
 }

@@ -28,8 +28,10 @@ struct BuildSettings {
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
   PrecisionPlan* precision = nullptr;         // null: products are in `dtype`
   AdapterPlan* adapters = nullptr;            // null: all parameters are trained, without adapters
-  std::optional<CodedFormat> frozen = {};     // how frozen weights of blocks' linear layers are
-                                              // stored; absent: in `dtype`
+  bool frozen_all = false;                    // no parameter is trained: a teacher's model
+  uint64_t seed_shift = 0;  // added to the context's seed: of two models in one context
+  std::optional<CodedFormat> frozen = {};  // how frozen weights of blocks' linear layers are
+                                           // stored; absent: in `dtype`
 };
 
 class MT_API Scope {

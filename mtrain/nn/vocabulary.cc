@@ -39,15 +39,24 @@ void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Ten
   ctx.upload(loss, logits.data());
 }
 
+void join_sums(const Axis& axis, const Tensor& values) {
+  ExecutionContext& ctx = values.context();
+  if (!ctx.backend().computes()) return;
+  std::vector<float> sums(static_cast<size_t>(values.numel()));
+  ctx.download(values, sums.data());
+  axis.comm().all_reduce(std::span(sums));
+  ctx.upload(values, sums.data());
+}
+
 }  // namespace
 
 VocabularyPart vocabulary_part(const Axis* axis, int64_t vocab) {
   if (!active_axis(axis)) return {};
   return {.first = even_piece(vocab, axis).global,
           .largest = (vocab + axis->size() - 1) / axis->size(),
-          .join = [axis](const Tensor& targets, const Tensor& loss, const Tensor& lse) {
-            join(*axis, targets, loss, lse);
-          }};
+          .join = [axis](const Tensor& targets, const Tensor& loss,
+                         const Tensor& lse) { join(*axis, targets, loss, lse); },
+          .add = [axis](const Tensor& values) { join_sums(*axis, values); }};
 }
 
 }  // namespace mtrain

@@ -54,6 +54,10 @@ constexpr ForeignName kTuningNames[] = {
     {"kto_undesirable_weight", "axolotl", "objective.undesirable_weight", ""},
     {"reward_model", "axolotl", "objective.type", "true is reward, with model.labels=1 and dataset.type=preference"},
     {"num_labels", "transformers, axolotl", "model.labels", ""},
+    {"teacher_model_name_or_path", "TRL", "objective.teacher", "with objective.type=distillation"},
+    {"lmbda", "TRL", "", "distillation learns from the dataset's tokens, which is lmbda=0"},
+    {"kd_temperature", "axolotl", "objective.temperature", "with objective.type=distillation"},
+    {"kd_ce_alpha", "axolotl", "objective.alpha", "with objective.type=distillation; the divergence has the weight 1 - alpha"},
     {"precompute_ref_log_probs", "TRL", "objective.reference", "true is precomputed"},
     {"ref_model", "LLaMA-Factory", "", "the reference is the model before its first step; objective.reference says where its values come from"},
 };

@@ -1,5 +1,8 @@
 #include "mtrain/recipe/planned.h"
 
+#include "mtrain/recipe/settings/distillation.h"
+#include "mtrain/recipe/settings/optimization.h"
+
 namespace mtrain {
 namespace {
 
@@ -93,6 +96,8 @@ void add_planned(SchemaCatalog& catalog) {
             "the SGD optimizer");
   plan<Nothing>(catalog, "objective", "tokens",
                 "the mean loss of the targets, for which model and dataset are made", "");
+  plan<DistillationSettings>(catalog, "objective", ObjectiveSection::kDistillation,
+                             "the distribution of a frozen teacher over each next token", "");
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");

@@ -17,6 +17,7 @@
 #include "mtrain/recipe/resolvers.h"
 #include "mtrain/recipe/rules/rules.h"
 #include "mtrain/recipe/search_path.h"
+#include "mtrain/recipe/teacher.h"
 #include "mtrain/recipe/weight_settings.h"
 
 namespace mtrain {
@@ -273,6 +274,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
   check_hf_export(recipe, catalog, plugins);
+  if (wanted.weights && !wanted.resolved) check_teacher(recipe, plugins);  // a saved run needs none
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

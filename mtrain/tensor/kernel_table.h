@@ -18,6 +18,7 @@
 #include "mtrain/kernel/unary.h"
 #include "mtrain/kernel/weight_codes.h"
 #include "mtrain/tensor/activation_kernels.h"
+#include "mtrain/tensor/loss_kernels.h"
 #include "mtrain/tensor/product_kernels.h"
 #include "mtrain/tensor/projection_kernels.h"
 
@@ -202,42 +203,6 @@ struct RowDotsArgs {
   float* out;             // [rows]
   int64_t rows, cols, group, fan;
   DType dtype;
-};
-
-/// The logits z of a loss from the results x of the head's product: z = scale * x, or
-/// cap * tanh(scale * x / cap) with a cap, which keeps z in (-cap, cap) (Gemma Team 2024,
-/// arXiv:2408.00118).
-struct LogitMap {
-  float scale = 1, cap = 0;  // cap 0: none
-  bool identity() const { return scale == 1 && cap == 0; }
-};
-/// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols`
-/// (vocabulary padding) count as minus infinity.
-struct CrossEntropyArgs {
-  const void* logits;      // [rows, cols]
-  const int32_t* targets;  // [rows]
-  float* loss;             // [rows]
-  float* lse;              // [rows]
-  int64_t rows, cols, valid_cols;
-  DType dtype;
-  bool part = false;  // logits are columns first_col … of a vocabulary that is sharded over ranks:
-                      // lse covers only these; loss is minus the target's logit, or 0 if the target
-                      // is in another shard or ignored
-  int64_t first_col = 0;
-  LogitMap map = {};  // the logits are map(logits)
-};
-/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding.
-/// d_logits may alias logits. With a `map`, d_logits is the gradient of what the map takes.
-struct CrossEntropyBackwardArgs {
-  const float* d_loss;  // [rows]
-  const void* logits;
-  const int32_t* targets;
-  const float* lse;
-  void* d_logits;
-  int64_t rows, cols, valid_cols;
-  DType dtype;
-  int64_t first_col = 0;
-  LogitMap map = {};
 };
 
 /// y = a + factor * b + row; `b` and `row` may be null; the sum is rounded once.
@@ -460,6 +425,8 @@ struct AdamWArgs {
   X(row_dots, RowDotsArgs)                              \
   X(cross_entropy, CrossEntropyArgs)                    \
   X(cross_entropy_backward, CrossEntropyBackwardArgs)   \
+  X(distillation, DistillationArgs)                     \
+  X(distillation_backward, DistillationBackwardArgs)    \
   X(add, AddArgs)                                       \
   X(mul, MulArgs)                                       \
   X(unary, UnaryArgs)                                   \

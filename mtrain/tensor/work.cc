@@ -150,6 +150,10 @@ CountedWork count(const CrossEntropyArgs& a) { return rows(a.rows, a.cols, 1, 10
 CountedWork count(const CrossEntropyBackwardArgs& a) {
   return rows(a.rows, a.cols, 2, 10, a.dtype);
 }
+CountedWork count(const DistillationArgs& a) { return rows(a.rows, a.cols, 2, 40, a.dtype); }
+CountedWork count(const DistillationBackwardArgs& a) {
+  return rows(a.rows, a.cols, 3, 50, a.dtype);
+}
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
 CountedWork count(const MulArgs& a) { return elements(a.count, 3, 1, a.dtype); }
 CountedWork count(const UnaryArgs& a) { return elements(a.count, 2, 20, a.dtype); }

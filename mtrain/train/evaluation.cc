@@ -75,7 +75,7 @@ void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool wa
 std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                           const Dataset& dataset, Split split, int64_t batches,
                                           const RankMesh* mesh, const std::function<bool()>& stop,
-                                          AnswerObjective* answers) {
+                                          AnswerObjective* answers, Teacher* teacher) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   const bool whole = batches == Dataset::kOneEpoch;
@@ -97,7 +97,10 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
       std::span<const MicroBatch> micro_batches = loader.next();
       auto input_of = [&](int64_t micro) {
         const MicroBatch& one = micro_batches[static_cast<size_t>(micro)];
-        return mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
+        ModelInput input =
+            mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
+        if (teacher) teacher->attach(input);
+        return input;
       };
       if (answers) {
         records += answers->records(micro_batches);
@@ -123,10 +126,11 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     tokens = mesh->data().comm().all_reduce_value(tokens),
     records = mesh->data().comm().all_reduce_value(records);
   const int64_t count = answers ? records : tokens;
+  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
+               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   NamedValues figures;
-  if (answers)
-    figures = answers->take_figures(mesh ? &mesh->replicas() : nullptr,
-                                    mesh ? &mesh->dense()["pp"].comm() : nullptr);
+  if (answers) figures = answers->take_figures(replicas, stages);
+  if (teacher) figures = teacher->take_figures(replicas, stages, tokens);
   return EvalMetrics{.split = name(split),
                      .loss = count > 0 ? sum / static_cast<double>(count) : 0,
                      .tokens = tokens,

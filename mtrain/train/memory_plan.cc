@@ -14,6 +14,7 @@
 #include "mtrain/train/model_options.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/step_hooks.h"
+#include "mtrain/train/teacher.h"
 
 namespace mtrain {
 namespace {
@@ -54,12 +55,13 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   DryRunCommunicator world(static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)),
                            static_cast<int>(ranks));
   RankMesh mesh(recipe, world);
-  Session session(recipe, plugins,
-                  {.initialise = false,
-                   .planning = true,
-                   .parallel = &mesh.parallel(),
-                   .pipeline = &mesh.pipeline(),
-                   .pipeline_rank = pipeline_rank});
+  const Session::Options options{.initialise = false,
+                                 .new_adapters = false,
+                                 .planning = true,
+                                 .parallel = &mesh.parallel(),
+                                 .pipeline = &mesh.pipeline(),
+                                 .pipeline_rank = pipeline_rank};
+  Session session(recipe, plugins, options);
   ExecutionContext& ctx = *session.ctx;
   OptimizerContext context{ctx};
   auto optimizer =
@@ -72,6 +74,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   if (s.objective.over_answers())
     interpreter.set_objective([](int64_t, std::span<float>, bool) { return 0.0; });
+  std::optional<Teacher> teacher = Teacher::of(session, options);
   GradReducer reducer(buckets, reduce_options(s));
   set_step_hooks(interpreter, buckets, reducer);
   Program program = mesh.pipeline().for_dry_run().program(pipeline_rank);
@@ -84,13 +87,18 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens)
                            : blank_batch(rows, s.model.seq_length);
   };
+  auto input_of = [&](const MicroBatch& of, int64_t depths) {
+    ModelInput input = own_part(ctx, of, parallel, depths);
+    if (teacher) teacher->attach(input);
+    return input;
+  };
   const MicroBatch batch = blank(s.train.micro_batch_size);
   // Two steps: in the second one the allocator has cached blocks of the first and can reuse only
   // some of them.
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step();
     interpreter.run(
-        program, [&](int64_t) { return own_part(ctx, batch, parallel, session.depths_ahead); },
+        program, [&](int64_t) { return input_of(batch, session.depths_ahead); },
         batch.num_target_tokens, 1);
     state.rehearse_update();
     buckets.sync_values();
@@ -100,7 +108,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     const MicroBatch larger = blank(s.eval_micro_batch());
     interpreter.forget_shapes();
     if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
-    interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });
+    interpreter.evaluate(1, [&](int64_t) { return input_of(larger, 0); });
   }
   stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
   Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained,

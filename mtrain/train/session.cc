@@ -78,12 +78,16 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       precision(precision_options(r)),
       adapters(adapter_plan(r.settings)) {
   const Settings& s = recipe.settings;
-  Device where = open_backend(options);
-  if (options.planning) {
-    real_backend = std::move(backend);
-    backend = make_planning_backend(*real_backend);
+  if (options.shared_context) {
+    ctx = *options.shared_context;
+  } else {
+    Device where = open_backend(options);
+    if (options.planning) {
+      real_backend = std::move(backend);
+      backend = make_planning_backend(*real_backend);
+    }
+    ctx = std::make_shared<ExecutionContext>(*backend, where, static_cast<uint64_t>(s.rng.seed));
   }
-  ctx = std::make_unique<ExecutionContext>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
   if (parallel && parallel->tracks_placements && active_axis(parallel->tp))
@@ -109,6 +113,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .blocks = &blocks,
       .precision = &precision,
       .adapters = adapters ? &*adapters : nullptr,
+      .frozen_all = options.shared_context != nullptr,
+      .seed_shift = options.seed_shift,
       .frozen = frozen_format(s)});
   build_stages(options);
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();

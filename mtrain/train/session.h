@@ -37,8 +37,12 @@ class MT_API Session {
     const ParallelContext* parallel =
         nullptr;  // the axes over which the model is sharded; null: none
     const PipelinePlan* pipeline =
-        nullptr;                     // how the model is split into stages; null: no pipeline
-    int64_t pipeline_rank = 0;       // the pipeline rank whose stages are built
+        nullptr;                // how the model is split into stages; null: no pipeline
+    int64_t pipeline_rank = 0;  // the pipeline rank whose stages are built
+    /// Another model in the same execution context, of which no parameter is trained: a teacher.
+    /// The context belongs to both sessions. Null: a context of its own.
+    const std::shared_ptr<ExecutionContext>* shared_context = nullptr;
+    uint64_t seed_shift = 0;         // initial random values are those of another seed
     bool check_whole_model = false;  // compare all of model.init_from with the whole model, also if
                                      // this rank builds only some stages; one rank does it for all
   };
@@ -50,8 +54,8 @@ class MT_API Session {
   const Recipe& recipe;
   PluginHost& plugins;
   std::unique_ptr<Backend> real_backend;  // while planning: the backend that `backend` replaces
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<ExecutionContext> ctx;
+  std::unique_ptr<Backend> backend;       // null: that of Options::shared_context
+  std::shared_ptr<ExecutionContext> ctx;
   std::unique_ptr<Tokenizer> tokenizer;
   BlockPlan blocks;                     // what the model's blocks keep for backward
   PrecisionPlan precision;              // which matrix products are in FP8 or FP4

@@ -114,19 +114,22 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() && !weights_only() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins,
-               {.new_adapters = !continues_run(recipe),
-                .ranks_here = ranks_here(ranks_),
-                .local_rank = mesh.local_rank(),
-                .own_device = ranks_.device_memory(),
-                .defer_memory = recipe.settings.dist.zero > 0,
-                .parallel = &mesh.parallel(),
-                .pipeline = &mesh.pipeline(),
-                .pipeline_rank = mesh.pipeline_rank(),
-                .check_whole_model = first()}),
+      session_(recipe, plugins, session_options()),
       batches_(recipe.settings.batches()),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
+}
+
+Session::Options Trainer::session_options() const {
+  return {.new_adapters = !continues_run(recipe_),
+          .ranks_here = ranks_here(ranks_),
+          .local_rank = mesh_.local_rank(),
+          .own_device = ranks_.device_memory(),
+          .defer_memory = recipe_.settings.dist.zero > 0,
+          .parallel = &mesh_.parallel(),
+          .pipeline = &mesh_.pipeline(),
+          .pipeline_rank = mesh_.pipeline_rank(),
+          .check_whole_model = first()};
 }
 
 void Trainer::build() {
@@ -177,6 +180,7 @@ void Trainer::build_step() {
   reducer_.emplace(*buckets_, reduce_options(s));
   set_step_hooks(*interpreter_, *buckets_, *reducer_);
   if (answers_) interpreter_->set_objective(std::ref(*answers_));
+  build_teacher();
 }
 
 void Trainer::open_training_data(int64_t samples) {
@@ -348,9 +352,7 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
-  if (answers_)
-    std::ranges::move(answers_->take_figures(&mesh_.replicas(), &mesh_.dense()["pp"].comm()),
-                      std::back_inserter(figures));
+  add_objective_figures(loss, figures);
   if (s.logger.params_norm)
     figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
 
@@ -407,7 +409,9 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   ExecutionContext& ctx = *session_.ctx;
   auto input_of = [&](int64_t micro) {
     const MicroBatch& batch = batches[static_cast<size_t>(micro)];
-    return own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
+    ModelInput input = own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
+    if (teacher_) teacher_->attach(input);
+    return input;
   };
   const int64_t mine = answers_ ? answers_->routed_tokens(batches) : num_targets(batches);
   const int64_t targets = mesh_.data().comm().all_reduce_value(mine);
@@ -462,7 +466,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   auto stop = [&] { return stops_now(); };
   std::optional<EvalMetrics> metrics =
       evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop,
-                     answers_ ? &*answers_ : nullptr);
+                     answers_ ? &*answers_ : nullptr, teacher_ ? &*teacher_ : nullptr);
   buckets_->release_values();
   if (!metrics) {
     event(cat("the validation after step ", state_.step, " is incomplete, because the run stops"));

@@ -29,6 +29,7 @@
 #include "mtrain/train/peak_rate.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/state_io.h"
+#include "mtrain/train/teacher.h"
 
 namespace mtrain {
 
@@ -127,6 +128,11 @@ class MT_API Trainer {
   void warn_of_mixed_arithmetic();
   void build();
   void build_step();
+  Session::Options session_options() const;
+  void build_teacher();
+  /// Adds what the objective reports of a step. Collective.
+  void add_objective_figures(const StepLoss& loss, NamedValues& figures);
+  void require_teacher(const std::string& before, const std::string& checkpoint) const;
   /// Throws if the dataset's samples are not those of the objective; makes an objective over
   /// answers.
   void build_objective();
@@ -198,6 +204,8 @@ class MT_API Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;
   std::optional<OptimizerState> optimizer_state_;
+  std::optional<Teacher> teacher_;  // of objective.type=distillation
+  std::string teacher_identity_;
   std::optional<AnswerObjective> answers_;  // absent: the losses of single tokens
   bool has_reference_ = false;
   std::optional<Interpreter> interpreter_;
@@ -238,12 +246,14 @@ void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool wa
 /// the data-parallel ranks; collective over the job. `mesh` null: this rank evaluates all of them,
 /// and `batches` may be Dataset::kOneEpoch for every sample once. `stop` is called before each
 /// batch and must return the same on all ranks; if it returns true, the result is absent. With
-/// `answers`, the interpreter's objective, the loss is the mean over records.
+/// `answers`, the interpreter's objective, the loss is the mean over records; with a `teacher`, it
+/// is that of distillation.
 MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                                  const Dataset& dataset, Split split,
                                                  int64_t batches, const RankMesh* mesh,
                                                  const std::function<bool()>& stop = {},
-                                                 AnswerObjective* answers = nullptr);
+                                                 AnswerObjective* answers = nullptr,
+                                                 Teacher* teacher = nullptr);
 
 /// The objective over answers of a recipe; absent if it has none. Refers to the session.
 MT_API std::optional<AnswerObjective> make_answer_objective(Session& session,

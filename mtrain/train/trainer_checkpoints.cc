@@ -207,7 +207,7 @@ CheckpointMeta Trainer::meta(int64_t consumed) const {
           .order = train_source_->order(),
           .tokenizer = session_.tokenizer->identity(),
           .base = base_,
-          .reference = answers_ ? name(answers_->source()) : "",
+          .reference = answers_ ? name(answers_->source()) : teacher_identity_,
           .version = MT_VERSION,
           .saved = to_json(saved_)};
 }
@@ -248,6 +248,7 @@ void Trainer::resume() {
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !report);
   require_base(recipe_, before.base, store_->step_folder(*latest.step).string());
+  require_teacher(before.reference, store_->step_folder(*latest.step).string());
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, optimizer_state());
   if (!fresh.empty())  // buffers of this rank's stage
     log_warn("the checkpoint does not contain ", fresh.front(),

@@ -2,6 +2,7 @@
 // the reference and the records of a step.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
@@ -83,6 +84,27 @@ void Trainer::build_objective() {
         ", its end of text: transformers takes a sequence's scores before such tokens, and "
         "training takes them at its end; give the model another pad token before training "
         "(pad_token_id of config.json, or pad_token of tokenizer_config.json where it has none)"));
+}
+
+void Trainer::build_teacher() {
+  if (std::optional<Teacher> made = Teacher::of(session_, session_options()))
+    teacher_.emplace(std::move(*made)), teacher_identity_ = teacher_->identity();
+}
+
+void Trainer::add_objective_figures(const StepLoss& loss, NamedValues& figures) {
+  NamedValues own;
+  Communicator *replicas = &mesh_.replicas(), *stages = &mesh_.dense()["pp"].comm();
+  if (answers_) own = answers_->take_figures(replicas, stages);
+  if (teacher_) own = teacher_->take_figures(replicas, stages, loss.num_targets);
+  std::ranges::move(own, std::back_inserter(figures));
+}
+
+void Trainer::require_teacher(const std::string& before, const std::string& checkpoint) const {
+  MT_USER_CHECK(
+      !teacher_ || before.empty() || before == teacher_identity_, ErrorClass::checkpoint,
+      cat("objective.teacher: the weights are not those with which ", checkpoint,
+          " was trained: then ", before, ", now ", teacher_identity_),
+      "restore the teacher's folder, or start a new run from the student: model.init_from=RUN");
 }
 
 int64_t Trainer::begin_answers(std::span<const MicroBatch> batches,

@@ -104,6 +104,15 @@ void warn_of_folder(const Recipe& recipe, const fs::path& folder, const Tokenize
            "tokenizer={type: ", theirs->name(), ", path: ", from, "}");
 }
 
+/// How the tokens of the tokenizer in the folder differ; empty: not at all, or there is none.
+std::string differing_in_folder(const fs::path& folder, const Tokenizer& tokenizer,
+                                PluginHost& plugins) {
+  if (tokenizer.text_identity().empty()) return {};
+  const std::unique_ptr<Tokenizer> theirs = tokenizer_in(folder, plugins);
+  if (!theirs || theirs->identity() == tokenizer.identity()) return {};
+  return differing_tokens(*theirs, tokenizer);
+}
+
 }  // namespace
 
 std::string tokenizer_type_in(const fs::path& folder) {
@@ -190,6 +199,24 @@ void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
            printable(ours),
            "\n  help: set the tokenizer section as in that run (mtrain config show tokenizer ",
            printable(from), ")");
+}
+
+void require_same_tokens(const Recipe& teacher, const Tokenizer& tokenizer, PluginHost& plugins) {
+  const std::string& from = teacher.settings.model.init_from;
+  if (from.empty()) return;
+  const fs::path folder = teacher.resolve(from);
+  std::string differing;
+  if (is_saved_run(folder)) {
+    const std::string theirs = identity_of(read_saved_config(folder)).tokenizer;
+    if (!theirs.empty() && theirs != tokenizer.identity())
+      differing = cat("there ", printable(theirs), ", here ", printable(tokenizer.identity()));
+  } else {
+    differing = differing_in_folder(folder, tokenizer, plugins);
+  }
+  MT_USER_CHECK(differing.empty(), ErrorClass::config,
+                cat(printable(folder.string()), " has another tokenizer: ", differing),
+                "a student learns a distribution over the same tokens: choose a teacher with the "
+                "student's tokenizer, or set the tokenizer section to the teacher's");
 }
 
 void require_saved_rows(const CheckpointStore& store, int64_t step, const ParamList& parameters,

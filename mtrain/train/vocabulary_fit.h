@@ -26,6 +26,9 @@ void log_resize(const Recipe& recipe, int64_t rows, int64_t ids);
 /// tokenizer has another token for an id, since the rows of its table belong to other tokens.
 MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
                                     PluginHost& plugins);
+/// Throws Error(config) in these cases: for a teacher, whose distribution is over its own tokens.
+MT_API void require_same_tokens(const Recipe& teacher, const Tokenizer& tokenizer,
+                                PluginHost& plugins);
 /// The type of the tokenizer in a Hugging Face folder by its files: "hf", "sentencepiece" or
 /// "gpt2_bpe"; empty: there is none.
 MT_API std::string tokenizer_type_in(const fs::path& folder);

@@ -235,12 +235,18 @@ void shrink_adapters(const Node& given, Node& tree) {
     }
 }
 
+/// A teacher of the twin's own size with random values of another seed.
+void keep_distillation(Node& tree) {
+  if (tree.find("objective.teacher")) tree.erase("objective.teacher");
+}
+
 /// Pairs of answers; an objective over labels takes each of a pair as good or bad. A model of
 /// several scores learns classes.
 void keep_objective(const Node& given, Node& tree) {
   const Node* type = given.find("objective.type");
   if (!type || type->as_text() == ObjectiveSection::kTokens) return;
   tree.set("objective", *given.find("objective"));
+  if (type->as_text() == ObjectiveSection::kDistillation) return keep_distillation(tree);
   // As with the recipe's weights, although adapters of random ones do not start as nothing.
   const Node *peft = given.find("peft.type"), *train = given.find("peft.train"),
              *reference = given.find("objective.reference");

@@ -9,6 +9,9 @@ namespace {
 #define MT_FIM "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c"
 
 constexpr RuleCase kUnused[] = {
+    {"distillation-beta-unused", "llama",
+     "objective.type=distillation objective.teacher=x objective.beta=0.3",
+     "objective.type=distillation objective.teacher=x objective.beta=0.3 objective.kind=jsd"},
     {"objective-reference-unused", "llama", "objective.reference=precomputed",
      "objective.reference=precomputed objective.type=dpo"},
     {"labels-of-unused", "llama", "model.labels_of=token",

@@ -1,5 +1,6 @@
 // loss[t] = lse[t] - logits[t, target[t]];  d_logits = (softmax - onehot) * d_loss[t].
 #include <algorithm>
+#include <optional>
 
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/products.h"
@@ -12,7 +13,9 @@ struct CrossEntropy {
   int64_t valid = 0;  // number of valid columns in this tensor
   VocabularyPart part;
   LogitMap map;
+  std::optional<Distillation> distillation;
   Tensor logits, lse;
+  DistilledRows distilled;
 
   MaybePlacement placed(const Tensor& in) const {
     return placed_loss(ResultPlacement("cross_entropy", in), part);
@@ -21,13 +24,23 @@ struct CrossEntropy {
     logits = logits_in.detach();
     Tensor loss = ctx.empty({logits.size(0)}, DType::f32);
     lse = ctx.empty({logits.size(0)}, DType::f32);
-    cross_entropy_losses(ctx, logits, targets, loss, lse, valid, part, map);
+    if (!distillation) {
+      cross_entropy_losses(ctx, logits, targets, loss, lse, valid, part, map);
+      return loss;
+    }
+    distilled =
+        distillation_losses(ctx, logits, targets, loss, lse, valid, part, map, *distillation);
+    if (!ctx.grad_enabled) distillation.reset();
     return loss;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     Tensor d_logits = logits.unique() ? logits : ctx.empty(logits.shape(), logits.dtype());
-    cross_entropy_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part, map);
-    logits = {};
+    if (distillation)
+      distillation_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part, map,
+                            *distillation, distilled);
+    else
+      cross_entropy_gradient(ctx, dy, logits, targets, lse, d_logits, valid, part, map);
+    logits = {}, distillation.reset();
     g[0].give(ctx, d_logits);
   }
 };
@@ -84,7 +97,8 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
 }
 
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab,
-                     const VocabularyPart& part, const LogitMap& map) {
+                     const VocabularyPart& part, const LogitMap& map,
+                     const Distillation* distillation) {
   MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(),
            ", targets ", targets.shape());
   MT_CHECK(logits.contiguous(), logits.shape());
@@ -93,7 +107,13 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
   require_kernel(logits.context(), logits.context().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);
   int64_t valid = valid_columns(valid_vocab, own.size(1), part);
-  return apply(CrossEntropy{.targets = targets, .valid = valid, .part = part, .map = map}, own);
+  return apply(
+      CrossEntropy{.targets = targets,
+                   .valid = valid,
+                   .part = part,
+                   .map = map,
+                   .distillation = distillation ? std::optional(*distillation) : std::nullopt},
+      own);
 }
 
 }  // namespace mtrain

@@ -29,6 +29,7 @@ struct LinearCrossEntropy {
   float loss_weight = 0;
   DeferredGradients* later = nullptr;  // passed by the caller of forward
   const QuantizedProducts* quantized = nullptr;
+  const Distillation* distillation = nullptr;  // only for forward
   Tensor dx;
   bool open = false;  // gradients of w are accumulated already, and backward has not run yet
 
@@ -38,9 +39,19 @@ struct LinearCrossEntropy {
                            .with(PlacementRule::bias, b),
                        vocabulary);
   }
-  /// The losses of some rows. Where `weights` is defined, the logits become their gradients.
-  void to_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
+  /// The losses of some rows, from `begin` on. Where `weights` is defined, the logits become their
+  /// gradients.
+  void to_losses(ExecutionContext& ctx, const Tensor& logits, int64_t begin, const Tensor& targets,
                  const Tensor& loss, const Tensor& lse, const Tensor& weights) const {
+    if (distillation) {
+      const Distillation some = slice(*distillation, begin, begin + logits.size(0));
+      const DistilledRows rows =
+          distillation_losses(ctx, logits, targets, loss, lse, valid, vocabulary, map, some);
+      if (weights.defined())
+        distillation_gradient(ctx, weights, logits, targets, lse, logits, valid, vocabulary, map,
+                              some, rows);
+      return;
+    }
     cross_entropy_losses(ctx, logits, targets, loss, lse, valid, vocabulary, map);
     if (weights.defined())
       cross_entropy_gradient(ctx, weights, logits, targets, lse, logits, valid, vocabulary, map);
@@ -77,7 +88,7 @@ struct LinearCrossEntropy {
       else
         linear_forward(ctx, part(x), w, b, {}, logits);
       const bool backward = dx.defined() || open;
-      to_losses(ctx, logits, part(targets), part(loss), part(lse),
+      to_losses(ctx, logits, begin, part(targets), part(loss), part(lse),
                 backward ? part(weights) : Tensor());
       if (!backward) continue;
       if (db.wanted())
@@ -98,7 +109,7 @@ struct LinearCrossEntropy {
           linear_weight_gradient(ctx, logits, piece_of_x, out, accumulate);
       });
     }
-    later = nullptr;
+    later = nullptr, distillation = nullptr;
     return loss;
   }
 
@@ -128,9 +139,11 @@ bool takes_partial_sums(const Tensor& w) {
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets,
                             int64_t valid_vocab, float loss_weight, const VocabularyPart& part,
                             DeferredGradients* later, const QuantizedProducts* quantized,
-                            const Tensor& b, const LogitMap& map) {
+                            const Tensor& b, const LogitMap& map,
+                            const Distillation* distillation) {
   if (x.context().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part, map);
+    return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part, map,
+                         distillation);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
@@ -149,7 +162,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
                                   .map = map,
                                   .loss_weight = loss_weight,
                                   .later = later,
-                                  .quantized = quantized},
+                                  .quantized = quantized,
+                                  .distillation = distillation},
                x, w, b);
 }
 

@@ -99,6 +99,23 @@ void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const T
                             const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
                             int64_t valid, const VocabularyPart& part, const LogitMap& map);
 
+/// What the gradient of a distillation needs of some rows, beside the logits: float [T] each.
+struct DistilledRows {
+  Tensor lse, teacher_lse, mean;
+};
+/// The same rows of what has one entry for each token.
+Distillation slice(const Distillation& whole, int64_t begin, int64_t end);
+/// loss[T], lse[T] as cross_entropy_losses(), of a distillation. Also writes its two parts.
+DistilledRows distillation_losses(ExecutionContext& ctx, const Tensor& logits,
+                                  const Tensor& targets, const Tensor& loss, const Tensor& lse,
+                                  int64_t valid, const VocabularyPart& part, const LogitMap& map,
+                                  const Distillation& distillation);
+/// d_logits[T,V], which may be `logits`.
+void distillation_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
+                           const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
+                           int64_t valid, const VocabularyPart& part, const LogitMap& map,
+                           const Distillation& distillation, const DistilledRows& rows);
+
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) {
   auto [db, accumulate] = g.slot(ctx, {dy.size(1)}, DType::f32);

@@ -102,7 +102,8 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   };
   const std::string objective = config.type_of("objective"), model = of("model"),
                     samples = of("dataset");
-  const bool answers = !objective.empty() && objective != ObjectiveSection::kTokens;
+  const bool answers = !objective.empty() && objective != ObjectiveSection::kTokens &&
+                       objective != ObjectiveSection::kDistillation;
   const Schema* chosen = answers ? catalog.component("objective", objective) : nullptr;
   const std::string declared = chosen ? chosen->objective : "";
   const bool pairs = declared == Objective::kScoredAnswers;

@@ -1,7 +1,8 @@
 // Data, checkpoints, fine-tuning, logs.
 #include "mtrain/recipe/rules/rules.h"
 
-#define MT_ANSWERS "objective.type != 'tokens'"
+#define MT_ANSWERS "objective.type != 'tokens' and objective.type != 'distillation'"
+#define MT_TEACHER "objective.type == 'distillation'"
 
 namespace mtrain {
 namespace {
@@ -79,6 +80,27 @@ constexpr Rule kRunningRules[] = {
      "it is where all that is trained are adapters that start as nothing: peft.type=lora with "
      "model.init_from and without peft.init_from, peft.train and peft.init=pissa",
      "objective.reference='auto'"},
+    {"distillation-teacher", "objective.teacher", MT_TEACHER,
+     "objective.teacher != '' or dataset.type == 'mock'", "there is no teacher",
+     "objective.teacher is a Hugging Face folder or a run of mtrain", "objective.type='tokens'"},
+    {"distillation-model", "objective.type", MT_TEACHER, "predicted.objective == 'next token'",
+     "distillation needs a model of next tokens, but {model.type} learns the objective "
+     "'{predicted.objective}'",
+     "the teacher's distribution is over the next token, e.g. model=llama",
+     "objective.type='tokens'"},
+    {"distillation-mtp", "objective.type", MT_TEACHER, "(model.mtp.layers ?? 0) == 0",
+     "distillation has no losses of multi-token prediction (model.mtp.layers={model.mtp.layers})",
+     "the teacher predicts the next token", "model.mtp.layers=0; objective.type='tokens'"},
+    {"distillation-stages", "dist.vp", MT_TEACHER, "dist.vp == 1",
+     "a teacher needs one pipeline stage per rank (dist.vp={dist.vp})",
+     "the ranks of the last stage run the whole teacher before that stage",
+     "dist.vp=1; objective.type='tokens'"},
+    {"distillation-experts", "dist.ep", MT_TEACHER, "dist.ep == 1",
+     "the teacher's experts are not distributed over ranks (dist.ep={dist.ep})",
+     "student and teacher have one layout", "dist.ep=1; objective.type='tokens'"},
+    {"distillation-graphs", "cuda_graph.type", MT_TEACHER, "not graphs",
+     "a step with a teacher cannot be recorded", "the host reads its figures within the step",
+     "cuda_graph.type='none'"},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is also given", "path is one dataset, paths is a blend",
      "dataset.path=''; dataset.paths=[]"},

@@ -12,7 +12,8 @@ void ObjectiveSection::bind(Fields& f) {
   f("type", type,
     "what training minimizes; tokens: the mean loss of the targets, for which model and dataset "
     "are "
-    "made, else the plugin of an objective over answers")
+    "made; distillation: the distribution of a teacher over each next token, else the plugin of an "
+    "objective over answers")
       .plugin("objective")
       .resume(impossible);
   f("reference", reference,

@@ -14,8 +14,11 @@ namespace mtrain {
 struct ObjectiveSection {
   /// The objective of model and dataset: the mean of the targets' losses.
   static constexpr const char* kTokens = "tokens";
+  /// That of a teacher (settings/distillation.h), on the same targets.
+  static constexpr const char* kDistillation = "distillation";
   std::string type = kTokens, reference = "auto";
-  bool over_answers() const { return type != kTokens; }
+  bool teaches() const { return type == kDistillation; }
+  bool over_answers() const { return type != kTokens && !teaches(); }
   void bind(Fields& f);
 };
 

@@ -171,6 +171,7 @@ const std::vector<PublishedSize> kRows = {
     {"quickstart_lora", 3030000, 10000, "the same model", {}},
     {"quickstart_reward", 3030000, 10000, "the same model, with 256 weights of a score", {}},
     {"quickstart_tags", 3030000, 10000, "the same model, with 771 weights of scores", {}},
+    {"quickstart_distill", 530000, 10000, "what `mtrain train` prints", {}},
     {"quickstart_dpo", 3030000, 10000, "the same model", {}},
     {"quickstart_spans", 3030000, 10000, "the same model", {}},
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
@@ -275,7 +276,9 @@ TEST_CASE("a recipe composes, asks only for parts that are known, and has the pu
     CAPTURE(row.name);
     CAPTURE(row.published);
     Recipe read = shipped_recipe(row.name);
-    const std::string unsaid = has_adapters(read) ? "rule peft-base" : "";
+    const std::string unsaid = has_adapters(read)                  ? "rule peft-base"
+                               : read.settings.objective.teaches() ? "rule distillation-teacher"
+                                                                   : "";
     CHECK(listed(missing_parts(read.report, unsaid)) == listed(row.parts));
     int64_t parameters = Figures(read).parameters();
     CHECK((parameters + row.rounded / 2) / row.rounded * row.rounded == row.parameters);
