@@ -209,8 +209,7 @@ TEST_CASE("records and settings that cannot be classes of tokens are refused by 
   const Scratch scratch("mtrain-token-scores-refused");
   write_words(scratch, "llama");
   refuses_words(scratch, "check w.yaml objective.type=classification", 10, "classes of sequences");
-  refuses_words(scratch, "check w.yaml model.labels_of=sequence", 10, "model.labels_of",
-                "token");
+  refuses_words(scratch, "check w.yaml model.labels_of=sequence", 10, "model.labels_of", "token");
   refuses_words(scratch, "check w.yaml model.init_from='' model.layers=1", 10, "model.labels=0");
   const auto record = [&](const std::string& line, const std::string& part,
                           const std::string& set = "") {
