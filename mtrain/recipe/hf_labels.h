@@ -23,8 +23,8 @@ void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out
 void write_labels(Json& config, const Json& source, size_t count,
                   const std::vector<std::string>& names);
 
-/// "model.labels=3: t5 has no …" if the family has no such architecture; empty: it has, or the model
-/// has no scores.
+/// "model.labels=3: t5 has no …" if the family has no such architecture; empty: it has, or the
+/// model has no scores.
 std::string unexpressed_scores(const HfFamily& family, const HfModel& model);
 
 }  // namespace mtrain::hf

@@ -215,8 +215,7 @@ DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer)
     return node && node->is(NodeKind::integer) ? node->as_int() : otherwise;
   };
   const Node* of = recipe.config.root().find("model.labels_of");
-  const int64_t labels = number("model.labels", 0),
-                start = number("model.decoder_start_token", -1);
+  const int64_t labels = number("model.labels", 0), start = number("model.decoder_start_token", -1);
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
