@@ -45,15 +45,11 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
   scratch.write("chat.jsonl",
                 "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
                 "\"assistant\", \"content\": \"b\"}]}\n");
-  scratch.write("weights.yaml",
-                recipe("{type: gpt, path: x, valid_paths: [x, x], valid_weights: [0, 0]}"));
-  scratch.write("negative.yaml", recipe("{type: gpt, paths: [x, x], weights: [-1, 2]}"));
   scratch.write("bad.jinja", "{% for m in messages %}");
   scratch.write("template.yaml", recipe("{type: sft, path: chat.jsonl, template_path: bad.jinja}"));
   for (const Faulty& row :
        {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."},
-        Faulty{"at_end.yaml", "dataset."}, Faulty{"weights.yaml", "dataset.valid_weights"},
-        Faulty{"negative.yaml", "dataset.weights"}, Faulty{"tokenizer.yaml", "tokenizer.path"},
+        Faulty{"at_end.yaml", "dataset."}, Faulty{"tokenizer.yaml", "tokenizer.path"},
         Faulty{"template.yaml", "dataset.template_path"}}) {
     CAPTURE(std::string(row.recipe));
     Outcome alone = cli_in(scratch.path(), std::string("check ") + row.recipe);

@@ -56,11 +56,11 @@ TEST_CASE("ranks number the arguments as they were typed, and --nproc has given 
   CHECK_MESSAGE(has(more.err, "(command line, argument 6"), more.err);  // optimizer.lr
   REQUIRE(cli({job, "train.steps=6", dir, "dist.nproc=2", "-q"}, kBare).status == 0);
   const std::string shown = cli({"runs", "show", (scratch / "a").string()}, kBare).out;
-  CHECK_MESSAGE(has(shown, "train.steps: 3 -> 5 (command line, argument 4"), shown);
+  CHECK_MESSAGE(has(shown, "train.steps: 3 -> 5   (command line, argument 4"), shown);
   REQUIRE(cli({"--nproc=2", job, dir, "train.steps=7", "-q"}, kBare).status == 0);
   const std::string again = cli({"runs", "show", (scratch / "a").string()}, kBare).out;
-  CHECK_MESSAGE(has(again, "dist.comm: null -> tcp (--nproc"), again);
-  CHECK_MESSAGE(has(again, "train.steps: 6 -> 7 (command line, argument 4"), again);
+  CHECK_MESSAGE(has(again, "dist.comm: null -> tcp   (--nproc"), again);
+  CHECK_MESSAGE(has(again, "train.steps: 6 -> 7   (command line, argument 4"), again);
 }
 
 TEST_CASE("a run of several processes is repeated by as many") {
