@@ -54,10 +54,11 @@ inline const std::string kGoldenTraining =
     "optimizer: {type: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, "
     "weight_decay: 0.1, clip_grad: 1.0}\nvalidation: {steps: 0}\n";
 
-/// A figure of all steps of a run.
+/// A figure of all steps of a run, or of all validations.
 inline std::vector<double> column(const std::filesystem::path& run, const std::string& name) {
   std::vector<double> out;
-  for (const auto& row : rows(run, name.c_str())) out.push_back(row.at(name).get<double>());
+  for (const auto& row : rows(run, name.c_str()))
+    if (!row.at(name).is_null()) out.push_back(row.at(name).get<double>());
   return out;
 }
 

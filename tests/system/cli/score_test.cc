@@ -315,7 +315,7 @@ TEST_CASE("mixtures of experts and classes of names; what cannot be is refused b
   refuses(scratch, "check r.yaml model.labels=3", 10, "compares one score", "model.labels=1");
   refuses(scratch, "check c.yaml model.labels=2", 10, "whose id2label means 3");
   refuses(scratch, "check r.yaml objective.type=dpo", 10, "cannot learn the objective dpo",
-          "reward and classification");
+          "reward, classification and token_classification");
   refuses(scratch, "check r.yaml objective.type=classification", 10, "classes of sequences");
   refuses(scratch, "check c.yaml objective.type=reward", 10, "preferences between answers");
   refuses(scratch, "check c.yaml model.init_from='' model.layers=1", 10, "model.labels=0",
@@ -358,8 +358,10 @@ TEST_CASE("the recipe quickstart_reward learns to score small letters above capi
   done(scratch, "quickstart_reward -q run.dir=run" + kLetterPairs);
   const std::vector<double> right = column(scratch / "run", "accuracy");
   REQUIRE(right.size() == 60);
-  const double early = std::accumulate(right.begin(), right.begin() + 5, 0.0) / 5,
-               late = std::accumulate(right.end() - 20, right.end(), 0.0) / 20;
-  CHECK_MESSAGE(late > 0.9, early, " to ", late);
-  CHECK(late > early);
+  CHECK(std::accumulate(right.end() - 20, right.end(), 0.0) / 20 > 0.9);
+  // Random scores may order all pairs rightly, but with a small margin.
+  const std::vector<double> loss = column(scratch / "run", "loss");
+  const double early = std::accumulate(loss.begin(), loss.begin() + 5, 0.0) / 5,
+               late = std::accumulate(loss.end() - 20, loss.end(), 0.0) / 20;
+  CHECK_MESSAGE(late < 0.5 * early, early, " to ", late);
 }
