@@ -50,9 +50,9 @@ TEST_CASE("the architecture decides which plugin reads a folder, and is named") 
   CHECK(read(tiny("gpt2_tiny"), "llama").refused.at(0).fix == "set model.type=gpt2");
   CHECK(read(Json{{"model_type", "gpt2"}}, "bert").refused.at(0).what.find("is a gpt2;") !=
         std::string::npos);
-  CHECK(read(Json{{"architectures", {"LlamaForQuestionAnswering"}}, {"model_type", "llama"}},
-             "llama")
-            .refused.size() == 1);
+  CHECK(
+      read(Json{{"architectures", {"LlamaForQuestionAnswering"}}, {"model_type", "llama"}}, "llama")
+          .refused.size() == 1);
   CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32,
              {"architectures"})
             .refused.empty());

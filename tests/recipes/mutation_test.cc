@@ -38,10 +38,11 @@ const SchemaCatalog& catalog() {
   return kCatalog;
 }
 
-/// Errors that recipes of the tree have: a feature left out of this build, and, of recipes that
-/// fine-tune, the folder of weights, which is the user's to set.
+/// Errors that recipes of the tree have: a feature left out of this build, and the folder of
+/// weights of recipes that fine-tune or distill, which is the user's to set.
 bool is_standing(const Diagnostic& d) {
-  return d.code == "not-built" || d.code == "rule peft-base";
+  return d.code == "not-built" || d.code == "rule peft-base" ||
+         d.code == "rule distillation-teacher";
 }
 
 bool made_up(const ConfigContainer& config) {
