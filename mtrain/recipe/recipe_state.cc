@@ -29,7 +29,8 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
     if (d.severity != Severity::error) continue;
     // The user chooses the training data. There are several settings for it, so a rule requires one
     // of them.
-    if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
+    if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source" ||
+        d.code == "rule distillation-teacher")
       add_once(missing, d.path);
     else if (d.code == "rule peft-base")  // so is the folder of weights
       add_once(missing, "model.init_from");
