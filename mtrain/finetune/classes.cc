@@ -92,6 +92,24 @@ std::pair<size_t, size_t> text_to_remove(const std::vector<int32_t>& ids, size_t
   return {most - after, ids.size() - after};
 }
 
+RecordCount take_records(const fs::path& path, bool skip, int64_t max_bad,
+                         const std::function<void(Json& record, const std::string& place)>& take) {
+  RecordCount out;
+  BadRecords bad(skip, max_bad);
+  read_records(path, bad, [&](Json& record, const std::string& place) {
+    try {
+      take(record, place);
+      ++out.records;
+    } catch (const Error& error) {
+      if (error.error_class() != ErrorClass::data || !skip) throw;
+      bad.reject(place, error.message(), error.hint());
+    }
+  });
+  out.bad = bad.skipped();
+  out.records += out.bad;
+  return out;
+}
+
 int32_t class_of(const Json& label, const std::vector<std::string>& names, int64_t classes,
                  const std::string& place) {
   if (label.is_string()) {
@@ -130,19 +148,10 @@ class ClassLoader {
   }
 
   void run() {
-    BadRecords bad(settings_.on_bad == "skip", settings_.max_bad);
-    read_records(file_.path, bad, [&](Json& record, const std::string& place) {
-      ++file_.records;
-      try {
-        take(record, place);
-      } catch (const Error& error) {
-        if (error.error_class() != ErrorClass::data || settings_.on_bad != "skip") throw;
-        bad.reject(place, error.message(), error.hint());
-        --file_.records;
-      }
-    });
-    file_.bad = bad.skipped();
-    file_.records += file_.bad;
+    const RecordCount count =
+        take_records(file_.path, settings_.on_bad == "skip", settings_.max_bad,
+                     [&](Json& record, const std::string& place) { take(record, place); });
+    file_.records = count.records, file_.bad = count.bad;
     file_.texts = std::make_shared<const ExampleStore>(std::move(store_));
   }
 

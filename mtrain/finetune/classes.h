@@ -3,6 +3,7 @@
 //
 //   {text, label}: the label is the number of the class, or one of dataset.labels
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,6 +44,16 @@ MT_API void require_class_names(const std::vector<std::string>& names, int64_t c
 /// adds after it. From the first one to that after the last one.
 MT_API std::pair<size_t, size_t> text_to_remove(const std::vector<int32_t>& ids, size_t most,
                                                 const Tokenizer& tokenizer);
+
+/// The records of a file, and how many of them were skipped.
+struct RecordCount {
+  int64_t records = 0, bad = 0;
+};
+/// Calls take(record, place) for each record of a file. Where it throws Error(data), the record is
+/// skipped if `skip` is true, at most `max_bad` of them.
+MT_API RecordCount
+take_records(const fs::path& path, bool skip, int64_t max_bad,
+             const std::function<void(Json& record, const std::string& place)>& take);
 
 /// Texts are encoded as by transformers' tokenizers: with the special tokens that the tokenizer
 /// adds around a text, such as <s>, and no other end. Throws Error(data) with file and line, also

@@ -118,19 +118,10 @@ class LabeledLoader {
   }
 
   void run() {
-    BadRecords bad(settings_.on_bad == "skip", settings_.max_bad);
-    read_records(file_.path, bad, [&](Json& record, const std::string& place) {
-      ++file_.records;
-      try {
-        take(record, place);
-      } catch (const Error& error) {
-        if (error.error_class() != ErrorClass::data || settings_.on_bad != "skip") throw;
-        bad.reject(place, error.message(), error.hint());
-        --file_.records;
-      }
-    });
-    file_.bad = bad.skipped();
-    file_.records += file_.bad;
+    const RecordCount count =
+        take_records(file_.path, settings_.on_bad == "skip", settings_.max_bad,
+                     [&](Json& record, const std::string& place) { take(record, place); });
+    file_.records = count.records, file_.bad = count.bad;
     file_.texts = std::make_shared<const std::vector<LabeledText>>(std::move(texts_));
   }
 

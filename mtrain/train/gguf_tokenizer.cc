@@ -70,7 +70,7 @@ class Tokenizer2Gguf {
         !model.contains("merges"))
       refuse_tokenizer(
           file_, "a GGUF file has byte-level BPE or SentencePiece's BPE, and this is neither");
-    const fs::path settings = beside("tokenizer_config.json");
+    const fs::path settings = companion("tokenizer_config.json");
     if (fs::is_regular_file(settings, error))
       settings_ = Json::parse(read_file(settings), nullptr, false);
     if (!settings_.is_object()) settings_ = Json::object();
@@ -90,7 +90,7 @@ class Tokenizer2Gguf {
 
  private:
   /// A file that belongs to the tokenizer by its name: x.chat_template.jinja to x.tokenizer.json.
-  fs::path beside(const std::string& name) const {
+  fs::path companion(const std::string& name) const {
     const std::string file = file_.filename().string();
     if (!file.ends_with(kFile)) return {};
     return file_.parent_path() / (file.substr(0, file.size() - kFile.size()) + name);
@@ -275,7 +275,7 @@ class Tokenizer2Gguf {
       for (const Json& one : *entry)
         if (one.is_object() && one.value("name", "") == "default") return one.value("template", "");
     std::error_code error;
-    const fs::path file = beside("chat_template.jinja");
+    const fs::path file = companion("chat_template.jinja");
     return fs::is_regular_file(file, error) ? read_file(file) : std::string();
   }
 

@@ -99,7 +99,8 @@ void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const T
                             const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
                             int64_t valid, const VocabularyPart& part, const LogitMap& map);
 
-/// What the gradient of a distillation needs of some rows, beside the logits: float [T] each.
+/// What the gradient of a distillation needs of some rows in addition to the logits: float [T]
+/// each.
 struct DistilledRows {
   Tensor lse, teacher_lse, mean;
 };

@@ -108,14 +108,15 @@ TEST_CASE("a tokenizer's file with a name of its own gets the name that transfor
   scratch.write("x.tokenizer_config.json", R"({"of": "x"})");
   for (const std::string file : {"mine.json", "x.tokenizer.json"}) {
     CAPTURE(file);
-    const bool beside = file.starts_with("x.");
-    const std::string run = beside ? "beside" : "alone";
+    const bool with_settings = file.starts_with("x.");
+    const std::string run = with_settings ? "both" : "alone";
     done(scratch, "r.yaml -q run.dir=" + run + " tokenizer.path=" + file);
     const Outcome said = done(scratch, "export " + run + " " + run + "-out");
     CHECK_FALSE(has(said.out, "without a tokenizer"));
     CHECK(slurp(scratch / (run + "-out/tokenizer.json")) == text);
-    CHECK(fs::exists(scratch / (run + "-out/tokenizer_config.json")) == beside);
-    if (beside) CHECK(slurp(scratch / (run + "-out/tokenizer_config.json")) == R"({"of": "x"})");
+    CHECK(fs::exists(scratch / (run + "-out/tokenizer_config.json")) == with_settings);
+    if (with_settings)
+      CHECK(slurp(scratch / (run + "-out/tokenizer_config.json")) == R"({"of": "x"})");
     done(scratch, "-q import " + run + "-out again-" + run);
   }
 }
