@@ -9,6 +9,17 @@
 
 namespace mtrain {
 
+void write_frozen(Parameter& p, std::span<const float> own) {
+  constexpr int64_t kElements = 1 << 20;  // of a piece
+  ExecutionContext& ctx = p.value.context();
+  const Tensor flat = p.value.view({p.numel()});
+  for (int64_t begin = 0; begin < p.numel(); begin += kElements) {
+    const int64_t n = std::min(kElements, p.numel() - begin);
+    const auto piece = own.subspan(static_cast<size_t>(begin), static_cast<size_t>(n));
+    ctx.copy(flat.slice(0, begin, begin + n), ctx.from_host<float>(piece, {n}));
+  }
+}
+
 Parameter& ParamList::add(Parameter parameter) {
   MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ",
            parameter.name);
@@ -216,8 +227,7 @@ void allocate(Parameter& p, const BuildSettings& settings) {
     if (!initialise) return;
     std::vector<float> values(static_cast<size_t>(p.numel()));
     p.init_values(ctx.seed() + settings.seed_shift, 0, values);
-    ctx.copy(p.value, ctx.from_host<float>(values, p.local));
-    return;
+    return write_frozen(p, values);
   }
   p.master = ctx.empty(p.local, DType::f32);
   if (initialise) {

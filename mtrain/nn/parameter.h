@@ -122,6 +122,10 @@ struct MT_API Parameter {
   }
 };
 
+/// Writes the value of a frozen parameter, which is not quantized, from floats of its local
+/// elements: piece by piece, so that memory never holds a whole weight in float.
+MT_API void write_frozen(Parameter& p, std::span<const float> own);
+
 class MT_API ParamList {
  public:
   /// Parameters that are added from now on belong to this pipeline stage.

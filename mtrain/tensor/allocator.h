@@ -27,6 +27,8 @@ class MT_API CachingAllocator {
   void* take(size_t bytes);
   /// Returns a block to the cache. REQUIRES: `use` is the use under which the block was taken.
   void give(void* data, size_t bytes, MemoryUse use);
+  /// Returns cached blocks to the system. Call it after a phase whose sizes do not occur again.
+  void release_cached();
   /// Counts memory that was allocated elsewhere, as in use and as reserved from the system.
   void add_external(size_t bytes, MemoryUse use);
   void remove_external(size_t bytes, MemoryUse use);
@@ -50,7 +52,6 @@ class MT_API CachingAllocator {
   size_t block_size(size_t bytes, MemoryUse use) const;
   void* from_system(size_t size);
   void add_in_use(size_t size, MemoryUse use);
-  void release_cached();
   [[noreturn]] void throw_out_of_memory(const Error& error) const;
 
   Backend& backend_;

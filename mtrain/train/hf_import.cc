@@ -335,13 +335,7 @@ class Importer {
       ctx.upload(p.master, own.data());
       return put_value(p);
     }
-    // A frozen value, in pieces: it has no master of its own to fill.
-    const Tensor flat = p.value.view({p.numel()});
-    for (int64_t begin = 0; begin < p.numel(); begin += kPiece) {
-      const int64_t end = std::min(begin + kPiece, p.numel());
-      const std::span<const float> piece(own.data() + begin, static_cast<size_t>(end - begin));
-      ctx.copy(flat.slice(0, begin, end), ctx.from_host<float>(piece, {end - begin}));
-    }
+    write_frozen(p, own);
   }
   static void put_value(Parameter& p) {
     if (p.value.dtype() != DType::f32) p.master.context().copy(p.value, p.master);

@@ -128,6 +128,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       import_adapters(read_peft_folder(folder), folder.string(), recipe, plugins, parameters,
                       options.check_whole_model);
     });
+  ctx->memory().release_cached();  // of initial and imported values; steps have other sizes
 }
 
 namespace {

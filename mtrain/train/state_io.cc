@@ -326,8 +326,7 @@ std::vector<float> whole_values(CheckpointReader& reader, const Parameter& p) {
 /// Writes this rank's part of a frozen parameter.
 void put_frozen(Parameter& p, const std::vector<float>& whole) {
   if (p.coded) return set_values(p, whole);
-  ExecutionContext& ctx = p.value.context();
-  ctx.copy(p.value, ctx.from_host<float>(p.own_part(whole), p.local));
+  write_frozen(p, p.own_part(whole));
 }
 
 bool lacks_score(const std::vector<StoredTensorInfo>& stored) {

@@ -31,6 +31,7 @@ TEST_CASE("the planned memory is the memory taken, use by use, for every kind of
       {"mixed_precision.dtype=bf16"},
       {"mixed_precision.dtype=fp16", "model.recompute=full"},
       {"train.micro_batch_size=1"},
+      {"mixed_precision.dtype=bf16", "peft.type=lora"},
       {"model.type=gpt2", "~model.kv_heads", "model.seq_length=48", "model.dropout=0.1"},
       {"model.seq_length=100", "model.tie_embeddings=true", "mixed_precision.dtype=bf16"},
       {"dist.nproc=2", "train.micro_batch_size=1", "ddp.grads_dtype=bf16"},
