@@ -28,6 +28,7 @@ TEST_CASE("sizes are rounded so that near ones share blocks, and little is lost"
     size_t r = DevicePool::rounded(bytes);
     CHECK(r >= bytes);
     CHECK(static_cast<double>(r) <= 1.125 * static_cast<double>(bytes) + 512);
+    CHECK(r < bytes + 2 * kMiB);
     CHECK(r % 512 == 0);
     CHECK(DevicePool::segment_size(r) >= r);
   }

@@ -28,7 +28,7 @@ TEST_CASE("each way to have no device is one sentence with a way out of its own"
        "unset CUDA_VISIBLE_DEVICES"},
       {{.devices = 1,
         .driver_version = 13000,
-        .image = cudaErrorNoKernelImageForDevice,
+        .kernels = false,
         .first = "Tesla T4, compute capability 7.5"},
        "no kernels for the GPU (Tesla T4",
        "MT_CUDA_ARCHITECTURES"},
@@ -49,6 +49,21 @@ TEST_CASE("each way to have no device is one sentence with a way out of its own"
   CHECK(usable.probe.devices == 8);
   CHECK(usable.probe.reason.empty());
   CHECK(usable.remedy.empty());
+}
+
+TEST_CASE("the list of compiled architectures says which devices have kernels") {
+  CHECK(cuda::runs_on("80-real;90a-real", 80));
+  CHECK(cuda::runs_on("80-real;90a-real", 86));  // code of the same major number
+  CHECK(cuda::runs_on("80-real;90a-real", 90));
+  CHECK_FALSE(cuda::runs_on("80-real;90a-real", 75));
+  CHECK_FALSE(cuda::runs_on("80-real;90a-real", 100));
+  CHECK_FALSE(cuda::runs_on("86-real", 80));
+  CHECK(cuda::runs_on("80", 100));  // with PTX
+  CHECK(cuda::runs_on("80-virtual", 120));
+  CHECK_FALSE(cuda::runs_on("90a", 100));  // 'a' is for this device alone
+  CHECK(cuda::runs_on("100f-real", 103));
+  CHECK_FALSE(cuda::runs_on("100f", 120));
+  CHECK(cuda::runs_on("native", 75));
 }
 
 TEST_CASE("failures of calls carry the class of who has to act") {

@@ -26,7 +26,7 @@ bool DevicePool::BySize::operator()(const Block* a, const Block* b) const {
 }
 
 size_t DevicePool::rounded(size_t bytes) {
-  size_t unit = bytes <= kSmallBlock ? kUnit : std::bit_floor(bytes) / 8;
+  size_t unit = bytes <= kSmallBlock ? kUnit : std::min(std::bit_floor(bytes) / 8, kSmallSegment);
   return std::max(kUnit, (bytes + unit - 1) / unit * unit);
 }
 

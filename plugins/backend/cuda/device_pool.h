@@ -46,8 +46,8 @@ class DevicePool {
   /// Bytes of the block at `data`. REQUIRES: taken and not given back.
   size_t block_bytes(void* data) const;
 
-  /// The rounded size of a request: multiples of 512 bytes up to 1 MiB, then eighths of a power of
-  /// two.
+  /// The rounded size of a request: multiples of 512 bytes up to 1 MiB, eighths of a power of two
+  /// up to 16 MiB, then multiples of 2 MiB.
   static size_t rounded(size_t bytes);
   /// The size of a new segment for a block of `bytes`: 2 MiB, 32 MiB, or the block rounded up to a
   /// multiple of 2 MiB.

@@ -2,11 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <charconv>
 #include <cstdlib>
 
 #include "check.h"
-#include "kernels/kernels.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 
 namespace mtrain::cuda {
 
@@ -149,13 +150,9 @@ Verdict judge(const ProbeAnswers& a) {
     auto fault = describe_fault(static_cast<cudaError_t>(a.status), "cudaGetDeviceCount");
     return none(fault.message, fault.remedy);
   }
-  if (a.image == cudaErrorNoKernelImageForDevice || a.image == cudaErrorInvalidDeviceFunction)
+  if (!a.kernels)
     return none(cat("this build has no kernels for the GPU (", a.first, ")"),
                 "configure with -DMT_CUDA_ARCHITECTURES=native on the machine that has it");
-  if (a.image != cudaSuccess) {
-    auto fault = describe_fault(static_cast<cudaError_t>(a.image), "its first use");
-    return none(fault.message, fault.remedy);
-  }
   return {{a.devices, ""}, ""};
 }
 
@@ -167,11 +164,27 @@ ProbeAnswers ask_machine() {
   if (cudaDriverGetVersion(&a.driver_version) != cudaSuccess) a.driver_version = 0;
   if (a.status == cudaSuccess && a.devices > 0) {
     a.first = describe_devices(1).front();
-    a.image = kernels_present();
+    a.kernels = runs_on(MT_CUDA_ARCHITECTURES, architecture_of(0));
   }
   static_cast<void>(
       cudaGetLastError());  // clears the error state: the result is already in the answer
   return a;
+}
+
+bool runs_on(std::string_view architectures, int capability) {
+  for (const std::string& word : split(architectures, ';')) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc()) return true;
+    const std::string_view rest(end, word.data() + word.size());
+    const bool text = !rest.ends_with("-real");  // PTX, which later devices compile
+    const bool same_major = capability / 10 == number / 10;
+    if (rest.starts_with('a')
+            ? capability == number
+            : capability >= number && (same_major || (text && !rest.starts_with('f'))))
+      return true;
+  }
+  return false;
 }
 
 int architecture_of(int device) {

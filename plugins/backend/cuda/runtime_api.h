@@ -47,7 +47,7 @@ struct ProbeAnswers {
   int devices = 0;
   int driver_version = 0;  // cudaDriverGetVersion: 13000; 0 without a driver
   int needed_version = 0;  // required by this build
-  int image = 0;           // whether the first device can run this build's kernels
+  bool kernels = true;     // this build has kernels for the first device
   std::string first;       // its name and compute capability
   std::string visible;     // CUDA_VISIBLE_DEVICES, if it is set
 };
@@ -58,6 +58,11 @@ struct Verdict {
 /// One sentence about the answers, and advice. A pure function.
 Verdict judge(const ProbeAnswers& answers);
 ProbeAnswers ask_machine();
+/// Whether kernels that were compiled for `architectures`, as CMake lists them
+/// ("80-real;90a-real"), run on a device of this compute capability (90 for 9.0). True for words
+/// without a number, such as "native". Asks no device: a question to the runtime would open a
+/// context on the first GPU in every rank.
+bool runs_on(std::string_view architectures, int capability);
 /// "NVIDIA H200, 139.8 GiB, compute capability 9.0" for each device.
 std::vector<std::string> describe_devices(int devices);
 /// 90 for compute capability 9.0.

@@ -18,9 +18,6 @@ struct Launch {
   void* scratch(size_t bytes) const { return scratch_of(owner, bytes); }
 };
 
-/// Success if the current device can run this build's kernels.
-cudaError_t kernels_present();
-
 // Deleted here: kernels of the table that are functions of CudaStream instead (table.cc). A kernel
 // that this backend lacks is deleted here too, and is then absent from the table. (nvcc cannot read
 // a second declaration of a deleted function.)
