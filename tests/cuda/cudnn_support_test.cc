@@ -91,11 +91,15 @@ TEST_CASE("attention of Llama-like and GPT-like models has fused kernels, forwar
   SdpaShape full = fused(12, 1, 64, 1024), half = fused(8, 4, 128, 2048);
   full.causal = false;
   half.half = true;
+  SdpaShape window = fused(8, 4, 128, 8192), packed_window = fused(8, 4, 128, 2048, true);
+  window.window = packed_window.window = true;
   const Row rows[] = {{"Llama 3 8B", fused(8, 4, 128, 8192)},
                       {"GPT-2", fused(12, 1, 64, 1024)},
                       {"not causal", full},
                       {"fp16", half},
                       {"packed samples", fused(8, 4, 128, 2048, true)},
+                      {"sliding window", window},
+                      {"sliding window, packed samples", packed_window},
                       {"odd length", fused(8, 4, 64, 1000)}};
   for (const Gpu& gpu : kGpus)
     for (const Row& row : rows)

@@ -51,8 +51,8 @@ GraphTensor GraphBuilder::tensor(int64_t uid, const Dims& dims, const Dims& stri
   return {kept_.back().get(), dims};
 }
 
-GraphTensor GraphBuilder::scalar(int64_t uid) {
-  Descriptor d = plain_tensor(uid, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT);
+GraphTensor GraphBuilder::scalar(int64_t uid, cudnnDataType_t type) {
+  Descriptor d = plain_tensor(uid, {1, 1, 1, 1}, {1, 1, 1, 1}, type);
   d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
   d.finish("scalar");
   kept_.push_back(std::move(d));
@@ -139,6 +139,12 @@ GraphTensor GraphBuilder::select(const GraphTensor& where, const GraphTensor& ye
 GraphTensor GraphBuilder::index(const GraphTensor& like, int64_t axis) {
   GraphTensor y = virtual_tensor(like.dims, CUDNN_DATA_INT32);
   point(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, like, nullptr, nullptr, y, axis);
+  return y;
+}
+
+GraphTensor GraphBuilder::shifted_index(const GraphTensor& index, const GraphTensor& by) {
+  GraphTensor y = virtual_tensor(index.dims, CUDNN_DATA_INT32);
+  point(CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, index, &by, nullptr, y, 3);
   return y;
 }
 

@@ -62,8 +62,8 @@ class GraphBuilder {
   /// first dimension, in elements.
   GraphTensor tensor(int64_t uid, const Dims& dims, const Dims& strides, cudnnDataType_t type,
                      const GraphTensor* ragged = nullptr);
-  /// One float that the caller binds to host memory.
-  GraphTensor scalar(int64_t uid);
+  /// One number that the caller binds to host memory.
+  GraphTensor scalar(int64_t uid, cudnnDataType_t type = CUDNN_DATA_FLOAT);
 
   /// Number of valid rows, columns and contraction elements per batch entry; null: all of them.
   struct Sizes {
@@ -81,6 +81,8 @@ class GraphBuilder {
   GraphTensor select(const GraphTensor& where, const GraphTensor& yes, const GraphTensor& no);
   /// A tensor of the element indices along one dimension.
   GraphTensor index(const GraphTensor& like, int64_t axis);
+  /// Indices plus an int32 scalar.
+  GraphTensor shifted_index(const GraphTensor& index, const GraphTensor& by);
   GraphTensor reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const Dims& dims,
                      cudnnDataType_t type);
   void reduce_to(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);

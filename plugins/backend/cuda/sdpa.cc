@@ -3,16 +3,21 @@
 
 #include <cudnn.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attention.h"
 #include "check.h"
 #include "cuda_stream.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "sdpa_graph.h"
 
 namespace mtrain::cuda {
@@ -40,22 +45,36 @@ class CudnnPlans final : public SdpaPlans {
       plan.emplace(
           compile(backward ? backward_graph(shape, handle_) : forward_graph(shape, handle_),
                   handle_, nullptr));
-    } catch (const NoSuchKernel&) {
+    } catch (const NoSuchKernel& refusal) {
+      warn(cat("cuDNN has no kernel for ", shape.queries, " tokens, heads of ", shape.head_dim,
+               shape.ragged ? ", packed samples" : "", backward ? ", backward" : "", " (",
+               refusal.what, ": ", cudnnGetErrorString(refusal.status), ")"));
     }
     return plan ? &*plan : nullptr;
   }
   cudnnHandle_t handle(CudaStream& stream) {
     if (!handle_) {
       stream.outside();
-      if (cudnnCreate(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+      if (cudnnStatus_t status = cudnnCreate(&handle_); status != CUDNN_STATUS_SUCCESS) {
+        handle_ = nullptr;
+        warn(cat("cuDNN does not start (", cudnnGetErrorString(status), ")"));
+      }
     }
     if (handle_) cudnnSetStream(handle_, stream.handle());
     return handle_;
+  }
+  /// Says once why calls use the other kernels.
+  void warn(const std::string& reason) {
+    if (warned_.insert(reason).second)
+      log_warn(
+          "attention runs on mtrain's plain kernels, which take many times as long as cuDNN's: ",
+          reason);
   }
 
  private:
   cudnnHandle_t handle_ = nullptr;
   std::map<std::pair<SdpaShape, bool>, std::optional<CompiledGraph>> plans_;
+  std::set<std::string> warned_;
 };
 
 /// The pointers that a call binds to a graph's tensors.
@@ -89,21 +108,30 @@ const void* at(const void* data, int64_t element) {
   return static_cast<const char*>(data) + 2 * element;  // 16-bit elements
 }
 
-/// Calls that the graphs cannot describe, or that the library is known to refuse, use the other
-/// kernels at once.
-bool describable(const AttentionArgs& a) {
-  bool strides = true;
-  for (const HeadsView* v : {&a.q, &a.k, &a.v})
-    strides = strides && v->row_stride % 8 == 0 && v->group_stride % 8 == 0;
-  if (a.window > 0 || a.cap > 0 || a.sinks || a.dropout.p > 0 || a.bias.values) return false;
-  return (a.dtype == DType::bf16 || a.dtype == DType::f16) && !a.spans && !a.add &&
-         a.head_dim % 8 == 0 && a.sequences > 0 && a.tokens > 0 && strides;
+bool has_16_bits(const AttentionArgs& a) { return a.dtype == DType::bf16 || a.dtype == DType::f16; }
+
+/// Why the graphs cannot describe a call, or the library is known to refuse it; null: neither.
+const char* obstacle(const AttentionArgs& a,
+                     std::initializer_list<const HeadsView*> gradients = {}) {
+  if (a.window > 0 && !a.causal) return "a window without causal order";
+  if (a.cap > 0) return "logits are capped";
+  if (a.sinks) return "attention has sinks";
+  if (a.dropout.p > 0) return "attention has dropout";
+  if (a.bias.values) return "positions are biases of the logits";
+  if (a.spans || a.add) return "sequences are split over ranks (dist.cp)";
+  auto odd = [](const HeadsView* v) { return v->row_stride % 8 != 0 || v->group_stride % 8 != 0; };
+  const std::initializer_list<const HeadsView*> inputs = {&a.q, &a.k, &a.v};
+  if (a.head_dim % 8 != 0 || std::ranges::any_of(inputs, odd) ||
+      std::ranges::any_of(gradients, odd))
+    return "the width of heads is not a multiple of 8";
+  return nullptr;
 }
 
 struct Call {
   SdpaShape shape;
   int64_t begin = 0;            // its first token; ragged: 0
   int64_t entry = 0;            // its first entry, if entries are computed in several parts
+  int32_t window = 0;           // bound where the shape has a window
   std::vector<int32_t> tables;  // ragged: lengths, then the offsets, on the host
   int64_t entries_of_table = 0;
   const int32_t* on_device = nullptr;  // the tables
@@ -135,7 +163,8 @@ SdpaShape shape_of(const AttentionArgs& a, int64_t tokens) {
           .lse_entry = per_group * a.tokens,
           .lse_head = a.tokens,
           .causal = a.causal,
-          .half = a.dtype == DType::f16};
+          .half = a.dtype == DType::f16,
+          .window = a.window > 0 && a.window < tokens};
 }
 
 /// One call per sequence if all have the same length, otherwise one call for all.
@@ -148,14 +177,16 @@ std::vector<Call> calls_of(const AttentionArgs& a) {
   }
   if (longest == shortest) {
     for (int64_t s = 0; s < a.sequences; ++s)
-      calls.push_back({.shape = shape_of(a, longest), .begin = a.cu_seqlens[s]});
+      calls.push_back({.shape = shape_of(a, longest),
+                       .begin = a.cu_seqlens[s],
+                       .window = static_cast<int32_t>(a.window)});
     return calls;
   }
   // Lengths are rounded up, and the number of sequences is rounded up to a power of two, so that
   // few plans serve many batches.
   int64_t room = (longest + 127) / 128 * 128, sequences = 1;
   while (sequences < a.sequences) sequences *= 2;
-  Call call{.shape = shape_of(a, room)};
+  Call call{.shape = shape_of(a, room), .window = static_cast<int32_t>(a.window)};
   call.shape.ragged = true;
   call.shape.entries = sequences * a.groups;
   call.shape.q_entry = call.shape.k_entry = call.shape.v_entry = call.shape.o_entry =
@@ -231,6 +262,7 @@ void bind_forward(Bindings& bind, const Call& call, const AttentionArgs& a) {
   bind.add(kLse, a.lse + call.first(1, s.lse_entry));
   bind.add(kScale, &a.scale);
   if (a.causal || s.ragged) bind.add(kMinusInfinity, &kMinus);
+  if (s.window) bind.add(kWindow, &call.window);
 }
 
 /// The deterministic gradient keeps the scores of all its entries in memory, which grow with the
@@ -246,13 +278,22 @@ int64_t entries_at_once(const SdpaShape& s) {
   return part;
 }
 
+/// Whether a call is for the library. Calls that are not use the other kernels at once.
+bool takes(CudnnPlans& cudnn, const AttentionArgs& a,
+           std::initializer_list<const HeadsView*> gradients = {}) {
+  if (!has_16_bits(a) || a.sequences <= 0 || a.tokens <= 0) return false;
+  const char* reason = obstacle(a, gradients);
+  if (reason) cudnn.warn(reason);
+  return !reason;
+}
+
 }  // namespace
 
 std::unique_ptr<SdpaPlans> make_sdpa_plans() { return std::make_unique<CudnnPlans>(); }
 
 bool run_sdpa(SdpaPlans& plans, CudaStream& stream, const AttentionArgs& a) {
   auto& cudnn = static_cast<CudnnPlans&>(plans);
-  if (!describable(a)) return false;
+  if (!takes(cudnn, a)) return false;
   cudnnHandle_t handle = cudnn.handle(stream);
   std::vector<Call> calls = calls_of(a);
   if (!handle || (calls.front().shape.ragged && !offsets_fit(a))) return false;
@@ -271,10 +312,7 @@ bool run_sdpa(SdpaPlans& plans, CudaStream& stream, const AttentionArgs& a) {
 bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBackwardArgs& b) {
   auto& cudnn = static_cast<CudnnPlans&>(plans);
   const AttentionArgs& a = b.forward;
-  bool strides = true;
-  for (const HeadsView* v : {&b.dq, &b.dk, &b.dv})
-    strides = strides && v->row_stride % 8 == 0 && v->group_stride % 8 == 0;
-  if (!describable(a) || b.add || !strides) return false;
+  if (b.add || !takes(cudnn, a, {&b.dq, &b.dk, &b.dv})) return false;
   cudnnHandle_t handle = cudnn.handle(stream);
   std::vector<Call> calls = calls_of(a);
   if (!handle || (calls.front().shape.ragged && !offsets_fit(a))) return false;

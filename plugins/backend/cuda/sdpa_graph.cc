@@ -63,6 +63,11 @@ class Sdpa {
       GraphTensor row = b.index(x, 2), column = b.index(x, 3);
       x = b.select(b.comparison(CUDNN_POINTWISE_CMP_GE, row, column), x, nothing);
     }
+    if (s.window) {  // the order of operands by which the library recognizes a window
+      GraphTensor row = b.index(x, 2), column = b.index(x, 3);
+      GraphTensor end = b.shifted_index(column, b.scalar(kWindow, CUDNN_DATA_INT32));
+      x = b.select(b.comparison(CUDNN_POINTWISE_CMP_GT, end, row), x, nothing);
+    }
     return x;
   }
   const SdpaShape& s;

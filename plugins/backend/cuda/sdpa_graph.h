@@ -27,6 +27,7 @@ struct SdpaShape {
   int64_t dq_row = 0, dk_row = 0, dv_row = 0, dq_entry = 0, dk_entry = 0,
           dv_entry = 0;                              // backward only
   bool causal = true, ragged = false, half = false;  // half: fp16, else bf16
+  bool window = false;  // causal: each query attends to its last keys, as many as kWindow says
   auto operator<=>(const SdpaShape&) const = default;
 };
 
@@ -54,7 +55,8 @@ enum Uid : int64_t {
   kDelta,
   kDqOffsets,
   kDkOffsets,
-  kDvOffsets
+  kDvOffsets,
+  kWindow
 };
 
 Descriptor forward_graph(const SdpaShape& shape, cudnnHandle_t handle);
