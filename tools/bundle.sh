@@ -122,7 +122,7 @@ pack_data() {
     mkdir -p "$to/tools"
     cp -r "$root/tools/gpu_check" "$to/tools/"
     mkdir -p "$to/tools/bench"
-    cp "$root"/tools/bench/torch_*.py "$to/tools/bench/"
+    cp "$root"/tools/bench/{torch,peft}_*.py "$to/tools/bench/"
   fi
   cp "$root/tools/bundle/env.sh" "$root/tools/bundle/mtrain" "$to/"
   chmod +x "$to/mtrain"

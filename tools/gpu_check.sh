@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks mtrain on this machine's GPU: compares it with the CPU, then measures its speed. Takes less than eight minutes.
+# Checks mtrain on this machine's GPU: compares it with the CPU, then measures its speed. Takes about ten minutes.
 #   tools/gpu_check.sh                 everything, from the build tree (build/) or from the bundle that contains this script
 #   tools/gpu_check.sh --quick         only steps that take a minute or two together
 #   tools/gpu_check.sh --only WORDS    steps with these names: 'contract,bench-kernels'; --list names them

@@ -1,4 +1,5 @@
-"""Alternates training steps of mtrain and PyTorch and prints medians and ratios. Started by vs_pytorch."""
+"""Alternates training steps of mtrain and PyTorch and prints medians and ratios. Started by vs_pytorch. With --adapters RANK, both sides
+train LoRA adapters on frozen weights, the other one with transformers and peft."""
 import argparse
 import importlib.metadata
 import json
@@ -15,8 +16,10 @@ MODELS = {  # family, layers, width, heads, MLP width, vocabulary, batch, sequen
     "llama8b_slice": dict(family="llama", layers=22, hidden=4096, heads=32, groups=8, ffn=14336, vocab=128256, batch=1, seq=8192,
                           tied=False),  # for a GPU of 141 GB: recipes/bench_llama8b_slice.yaml
     "llama_124m": dict(family="llama", layers=12, hidden=768, heads=12, ffn=2048, vocab=50304, batch=4, seq=512),
+    "llama_500m": dict(family="llama", layers=24, hidden=1280, heads=20, ffn=3456, vocab=32000, batch=1, seq=512),
 }
 VARIANTS = ["eager", "eager-tuned", "sdpa", "sdpa-tuned", "compile-tuned"]
+ADAPTER_VARIANTS = ["sdpa", "sdpa-tuned", "compile-tuned", "recompute-tuned"]
 # Memory is mapped once, on huge pages, instead of again in every step.
 TUNED = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
@@ -28,10 +31,11 @@ TUNED = {
 FOREIGN = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND"]
 
 
-def recipe(model, dtype, threads, backend):
+def recipe(model, dtype, threads, backend, rank):
     groups = f", kv_heads: {model['groups']}" if "groups" in model else ""
     family = {"gpt": "type: gpt2, activation: gelu_new, max_positions: %d" % model["seq"], "llama": "type: llama"}
-    return f"""
+    adapters = f"peft: {{type: lora, rank: {rank}, alpha: {rank}}}\n" if rank else ""
+    return f"""{adapters}
 model: {{{family[model["family"]]}, layers: {model["layers"]}, hidden_size: {model["hidden"]}, heads: {model["heads"]}{groups},
   ffn_hidden_size: {model["ffn"]}, vocab_size: {model["vocab"]}, seq_length: {model["seq"]}, tie_embeddings: {str(model.get("tied", True)).lower()}}}
 tokenizer: {{type: byte}}
@@ -54,15 +58,15 @@ def child(command, environment, text=None):
 def run_mtrain(options, model, dtype):
     environment = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     command = [options.mtrain, "bench", "-", "--plain", "--json", "--steps", str(options.steps), "--warmup", "2"]
-    return child(command, environment, recipe(model, dtype, options.threads, options.backend))
+    return child(command, environment, recipe(model, dtype, options.threads, options.backend, options.adapters))
 
 
 def run_torch(options, model, dtype, variant):
     environment = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     if variant.endswith("-tuned"):
         environment.update(TUNED)
-    step = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
-    settings = dict(model, dtype=dtype, variant=variant, steps=options.steps, threads=options.threads, device=options.backend)
+    step = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peft_step.py" if options.adapters else "torch_step.py")
+    settings = dict(model, dtype=dtype, variant=variant, steps=options.steps, threads=options.threads, device=options.backend, rank=options.adapters)
     return child([sys.executable, step, json.dumps(settings)], environment)
 
 
@@ -90,7 +94,8 @@ def compare(options, name, dtype):
     ours = describe(results["mtrain"], gpu)
     if ours is None:
         sys.exit(f"mtrain failed: {next(r['error'] for r in results['mtrain'] if 'error' in r)}")
-    print(f"\n{name}, {dtype}: {model['batch']} x {model['seq']} tokens per step, {options.threads} threads\n")
+    adapters = f", LoRA of rank {options.adapters}" if options.adapters else ""
+    print(f"\n{name}, {dtype}{adapters}: {model['batch']} x {model['seq']} tokens per step, {options.threads} threads\n")
     print("| | tokens/s | mtrain is | memory | mtrain takes |")
     print("|---|---|---|---|---|")
     for who in contestants:
@@ -108,13 +113,14 @@ def main():
     parser.add_argument("--mtrain", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--models", default="gpt_tiny,llama_tiny,gpt_124m,llama_124m", help="of " + ", ".join(MODELS))
     parser.add_argument("--dtypes", default="fp32,bf16")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--variants", help=f"default: {','.join(VARIANTS)}; with --adapters: {','.join(ADAPTER_VARIANTS)}")
+    parser.add_argument("--adapters", type=int, default=0, metavar="RANK", help="train LoRA adapters of this rank on all matrices of blocks")
     parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"], help="the device of both programs")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
     parser.add_argument("--steps", type=int, default=4, help="measured steps per round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    options.variants = options.variants.split(",")
+    options.variants = options.variants.split(",") if options.variants else ADAPTER_VARIANTS if options.adapters else VARIANTS
     print(f"PyTorch {importlib.metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}, "
           f"{options.threads} threads")
     for name in options.models.split(","):

@@ -39,11 +39,13 @@ echo "[doctest] assertions: \$((count * 100)) | \$((count * 100)) passed | 0 fai
 exit $2
 END
 }
-mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA [LOSS_WITH_GRAPHS [LOSS_IN_FP32]]
+mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA [LOSS_WITH_GRAPHS [LOSS_IN_FP32 [TEXT]]]
   program mtrain << END
 case "\$*" in
   doctor*) echo 'ok   device   backend cuda: $1' ;;
   'verify layouts'*) echo 'error: rule device-comm: ranks exchange host memory'; exit 10 ;;
+  generate*) case "\$*" in *backend=cuda*) echo "${5:-some text}" ;; *) echo 'some text' ;; esac ;;
+  eval*) echo '{"loss": 2.5}' ;;
   bench*) echo '{"tokens_per_second": 12000.5, "tflops": 480.25, "mfu": 0.4856, "peak": "989 TFLOP/s, as a \\"h200\\" is sold"}' ;;
   *)
     dir=\$(tr ' ' '\n' <<< "\$*" | sed -n 's/^run.dir=//p')
@@ -116,6 +118,12 @@ check --only finetune
 status=$?
 expect "status $status where adapters have other losses in fp32" test "$status" -eq 1
 expect "both losses of adapters are not shown" has "$work/said" 'dora 2.50100 (cpu 2.50000)'
+
+mtrain_program "$h200" 2.51 2.51 2.5 'another text'
+check --only generate
+status=$?
+expect "status $status where the GPU generates another text" test "$status" -eq 1
+expect "another text is not reported" has "$work/said" 'other texts'
 
 mtrain_program "$h200" 2.7
 check --only training

@@ -1,7 +1,7 @@
 # The steps of gpu_check, in order: first correctness, then speed. Sourced; report.sh defines what a step is.
-all_steps=(contract quantized-products golden layouts training training-graphs finetune training-fp8 sanitizer bench-kernels bench-step
-  bench-step-fp8 bench-lora bench-torch bench-torch-step)
-slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step)
+all_steps=(contract quantized-products golden layouts training training-graphs models finetune generate training-fp8 sanitizer
+  bench-kernels bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step bench-peft)
+slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step bench-peft)
 
 # doctest PROGRAM SECONDS [ARGUMENTS]: runs the test cases that pass the filters, divided among up to eight processes; 2 if the
 # program was not built, 1 if no case passes the filters.
@@ -51,15 +51,17 @@ step_layouts() {
 
 # The quickstart on synthetic tokens, if its text does not exist.
 made_up=('~dataset.path' '~dataset.split' dataset.type=mock)
-# train BACKEND NAME [SETTINGS]: the quickstart's model; its losses are in $work/NAME/metrics.jsonl.
+# train BACKEND NAME [SETTINGS]: the model of `recipe` (quickstart); its losses are in $work/NAME/metrics.jsonl.
+recipe=quickstart
 train() {
   local backend=$1 name=$2
   shift 2
-  "$mtrain" "$recipes/quickstart.yaml" -q "dist.backend=$backend" run.dir="$work/$name" checkpoint.interval=0 "${text[@]}" "$@"
+  "$mtrain" "$recipes/$recipe.yaml" -q "dist.backend=$backend" run.dir="$work/$name" checkpoint.interval=0 "${text[@]}" "$@"
 }
+# have_text: whether the quickstart's text is prepared.
+have_text() { [[ -s $root/data/quickstart/corpus.bin ]]; }
 choose_text() {
-  text=()
-  if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=("${made_up[@]}"); fi
+  if have_text; then text=("dataset.path=$root/data/quickstart/corpus"); else text=("${made_up[@]}"); fi
 }
 # last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that a single batch does not dominate.
 last_loss() {
@@ -99,33 +101,70 @@ step_training_graphs() {
   fi
 }
 
-# Adapters, quantized base weights, and learning from preferences: in fp32, the losses of the first steps are the CPU's.
+# In fp32, the losses of the first steps are the CPU's.
+fp32=(mixed_precision=fp32 train.steps=8 validation.interval=0 scheduler.warmup_steps=0)
+# on_both NAME SETTINGS: trains on both backends, compares, and appends the loss to `figure`.
+on_both() {
+  local name=$1 other
+  shift
+  train cpu "$name-cpu" "${fp32[@]}" "$@" > "$work/cpu.log" 2>&1 &
+  other=$!
+  train cuda "$name-cuda" "${fp32[@]}" "$@" || { wait "$other"; return 1; }
+  wait "$other" || { cat "$work/cpu.log"; return 1; }
+  figure+="${figure:+, }$name $(last_loss "$name-cuda")"
+  same_losses "$name" 1e-4 || { figure+=" (cpu $(last_loss "$name-cpu"))"; return 1; }
+}
+
+# Models of other kinds.
+step_models() {
+  local recipe name wrong=0
+  have_text || { figure="needs the quickstart's text"; return 2; }
+  choose_text
+  for name in moe bert t5 spans; do
+    recipe=quickstart_$name
+    on_both "$name" || wrong=1
+  done
+  return $wrong
+}
+
+# Adapters, quantized base weights, preferences, scores of texts and of words, and distillation.
 pairs() { # pairs FILE: 64 made-up pairs of answers
   local i
   for ((i = 0; i < 64; ++i)); do
     printf '{"prompt": "number %d:", "chosen": " %d, then %d", "rejected": " %d"}\n' "$i" "$((i * 7 % 31))" "$((i + 1))" "$((i * 5 % 17))"
   done > "$1"
 }
+tags() { # tags FILE: 64 made-up sentences with labels
+  local i
+  for ((i = 0; i < 64; ++i)); do
+    printf '{"tokens": ["call", "Ada%d", "B%d", "now"], "labels": ["O", "B-NAME", "I-NAME", "O"]}\n' "$i" "$((i * 7 % 31))"
+  done > "$1"
+}
 step_finetune() {
-  local name settings other wrong=0 fp32=(mixed_precision=fp32 train.steps=8 validation.interval=0 scheduler.warmup_steps=0)
+  local name settings wrong=0
+  local whole=(dataset.split=100,0,0 validation.steps=0)
   local -A variants=(
     [lora]='peft=lora' [dora]='peft=dora' [qlora]='peft=qlora' [int8]='peft=qlora peft.base=int8 peft.double_quant=false'
-    [dpo]='objective=dpo' [dpo-lora]='objective=dpo peft=lora')
+    [dpo]='objective=dpo' [dpo-lora]='objective=dpo peft=lora' [reward]='objective=reward model.labels=1'
+    [tags]='objective=token_classification model.labels=3 model.labels_of=token' [distill]='')
   pairs "$work/pairs.jsonl"
+  tags "$work/tags.jsonl"
   choose_text
   train cpu base "${fp32[@]}" checkpoint.interval=8 || return 1
-  for name in lora dora qlora int8 dpo dpo-lora; do
+  for name in lora dora qlora int8 distill dpo dpo-lora reward tags; do
     settings=(${variants[$name]} "model.init_from=$work/base")
-    if [[ $name == dpo* ]]; then
-      settings+=(dataset=preference "dataset.path=$work/pairs.jsonl" dataset.split=100,0,0 validation.steps=0)
-      text=()
-    fi
-    train cpu "$name-cpu" "${fp32[@]}" "${settings[@]}" > "$work/cpu.log" 2>&1 &
-    other=$!
-    train cuda "$name-cuda" "${fp32[@]}" "${settings[@]}" || return 1
-    wait "$other" || { cat "$work/cpu.log"; return 1; }
-    figure+="${figure:+, }$name $(last_loss "$name-cuda")"
-    same_losses "$name" 1e-4 || { wrong=1; figure+=" (cpu $(last_loss "$name-cpu"))"; }
+    case $name in
+      distill) settings=(objective=distillation "objective.teacher=$work/base" model.layers=2) ;;
+      tags)
+        settings+=(dataset=token_classification "dataset.path=$work/tags.jsonl" 'dataset.labels=[O,B-NAME,I-NAME]' "${whole[@]}")
+        text=()
+        ;;
+      dpo* | reward)
+        settings+=(dataset=preference "dataset.path=$work/pairs.jsonl" "${whole[@]}")
+        text=()
+        ;;
+    esac
+    on_both "$name" "${settings[@]}" || wrong=1
   done
   return $wrong
 }
@@ -136,6 +175,21 @@ same_losses() {
   ((count > 0)) && ((count == $(all_losses "$1-cpu" | wc -l))) || return 1
   paste <(all_losses "$1-cuda") <(all_losses "$1-cpu") |
     awk -v share="$2" '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= share * ($2 > 1 ? $2 : 1))) wrong = 1} END {exit wrong}'
+}
+
+# Greedy continuations and the validation loss of a saved model are the CPU's.
+step_generate() {
+  local backend
+  choose_text
+  train cpu saved "${fp32[@]}" train.steps=40 checkpoint.interval=40 || return 1
+  for backend in cpu cuda; do
+    "$mtrain" generate --from "$work/saved" --prompt 'And he said' --max-tokens 48 --temperature 0 "dist.backend=$backend" > "$work/text-$backend" || return 1
+    "$mtrain" eval --from "$work/saved" "dist.backend=$backend" validation.steps=4 --json > "$work/eval-$backend" || return 1
+  done
+  figure="loss of eval: cuda $(json_number "$work/eval-cuda" loss), cpu $(json_number "$work/eval-cpu" loss)"
+  cat "$work"/text-*
+  if ! diff "$work/text-cpu" "$work/text-cuda"; then figure+="; other texts"; return 1; fi
+  close "$(json_number "$work/eval-cuda" loss)" "$(json_number "$work/eval-cpu" loss)" 1e-4
 }
 
 # FP8 on the device's unit, if it has one: the loss must be within 2 % of bf16's.
@@ -234,6 +288,11 @@ step_bench_torch() {
   limited 90 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/torch_kernels.py" "$out/kernels.result.json" --json "$out/torch.result.json" || return 1
   figure=$(tail -n 1 "$out/bench-torch.log" | cut -c1-90)
 }
+# rate_of_steps FILE: tokens per second, from the JSON of torch_step.py or peft_step.py.
+rate_of_steps() {
+  tr -d '[]' < "$1" | sed -n 's/.*"step_seconds": \([^"]*\), "losses".*"tokens_per_step": \([0-9]*\).*/\2 \1/p' |
+    awk '{gsub(",", " "); n = split($0, s, " "); for (i = 2; i <= n; ++i) sum += s[i]; printf "%.0f tokens/s", s[1] * (n - 1) / sum}'
+}
 # The slice's training step: eager with fused attention, then compiled.
 step_bench_torch_step() {
   local python variant to failed=0
@@ -245,8 +304,23 @@ step_bench_torch_step() {
       "hidden": 4096, "heads": 32, "groups": 8, "ffn": 14336, "vocab": 128256, "batch": 1, "seq": 8192, "tied": false, "dtype": "bf16",
       "steps": 5, "threads": 8, "device": "cuda"}' > "$to.part" || { failed=1; figure+="${figure:+, }$variant failed"; continue; }
     mv "$to.part" "$to"
-    figure+="${figure:+, }$variant $(tr -d '[]' < "$to" | sed -n 's/.*"step_seconds": \([^"]*\), "losses".*"tokens_per_step": \([0-9]*\).*/\2 \1/p' |
-      awk '{gsub(",", " "); n = split($0, s, " "); for (i = 2; i <= n; ++i) sum += s[i]; printf "%.0f tokens/s", s[1] * (n - 1) / sum}')"
+    figure+="${figure:+, }$variant $(rate_of_steps "$to")"
+  done
+  return $failed
+}
+
+# The slice with LoRA of rank 32 in transformers and peft, with frozen weights in bf16: eager, then compiled.
+step_bench_peft() {
+  local python variant to failed=0
+  python=$(torch_python)
+  [[ -n $python ]] && env -u LD_LIBRARY_PATH "$python" -c 'import transformers, peft' || { figure="no Python with PyTorch, transformers and peft"; return 2; }
+  for variant in sdpa-tuned compile-tuned; do
+    to=$out/peft-$variant.result.json
+    limited 150 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/peft_step.py" '{"variant": "'$variant'", "layers": '"$(slice_layers)"',
+      "hidden": 4096, "heads": 32, "groups": 8, "ffn": 14336, "vocab": 128256, "batch": 1, "seq": 8192, "tied": false, "dtype": "bf16", "rank": 32,
+      "steps": 5, "threads": 8, "device": "cuda"}' > "$to.part" || { failed=1; figure+="${figure:+, }$variant failed"; continue; }
+    mv "$to.part" "$to"
+    figure+="${figure:+, }$variant $(rate_of_steps "$to")"
   done
   return $failed
 }
