@@ -75,7 +75,7 @@ std::vector<RankLayout> each_choice(const std::vector<RankLayout>& layouts) {
 }  // namespace
 
 TEST_CASE(
-    "in fp32 every layout of 2 and 4 ranks, and of 8 where it is tested in depth, is one rank's "
+    "in fp32 layouts of 2 and 4 ranks, and of 8 where a model is tested in depth, are one rank's "
     "within rounding") {
   Tally all;
   for (const Subject& subject : subjects()) {
@@ -86,7 +86,8 @@ TEST_CASE(
     Tally tally;
     std::vector<int64_t> worlds = {2, 4};
     if (in_depth(subject)) worlds.push_back(8);
-    compare(subject, worlds, "", tally);
+    const bool few = subject.name == std::string_view("t5");  // few of its layouts are valid
+    compare(subject, worlds, "", tally, in_depth(subject) || few ? 1 : 2);
     MESSAGE(std::string(subject.name)
             << ": " << tally.run << " of " << tally.valid << " valid layouts compared; "
             << tally.not_built << " need what this build lacks, " << tally.refused

@@ -19,7 +19,7 @@ std::string recipe_text(const std::string& model) {
   return "model: {" + model +
          ", layers: 4, hidden_size: 64, heads: 4, seq_length: 64}\n"
          "dataset: mock\n"
-         "train: {steps: 2, micro_batch_size: 1, global_batch_size: 4}\n"  // each access opens the
+         "train: {steps: 2, micro_batch_size: 1, global_batch_size: 2}\n"  // each access opens the
                                                                            // wall: slow
          "optimizer: {lr: 2e-3}\n"
          "scheduler: {warmup_steps: 0}\n"
@@ -44,7 +44,7 @@ const Case kCases[] = {
     {kLlama, {"dist.nproc=1", "train.weight_hash_interval=2"}},
     {kLlama,
      {"dist.nproc=2", "train.weight_hash_interval=2", "ddp.overlap_grad_reduce=true",
-      "ddp.bucket_size=20000"}},
+      "ddp.bucket_size=20000", "train.global_batch_size=4"}},
     {kLlama, {"dist.nproc=2", "ddp.in_order=true"}},
     {kLlama,
      {"dist.nproc=2", "dist.zero=3", "ddp.overlap_grad_reduce=true",
@@ -55,7 +55,8 @@ const Case kCases[] = {
     {kLlama, {"dist.nproc=4", "dist.tp=2", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"}},
     {kLlama,
      {"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved", "dist.zero=3",
-      "dist.resident_stages=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"}},
+      "dist.resident_stages=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true",
+      "train.global_batch_size=4"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "mixed_precision.dtype=bf16"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"}},
