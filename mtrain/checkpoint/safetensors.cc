@@ -37,13 +37,18 @@ const char* foreign_format(std::string_view start) {
   std::array<char, 32> start{};
   size_t bytes = std::min<uint64_t>(file.size(), start.size());
   file.read(0, std::as_writable_bytes(std::span(start)).first(bytes));
-  if (const char* format = foreign_format({start.data(), bytes}))
-    refuse_file(
-        file.path(), cat("wanted safetensors, got ", format),
-        "pickles can run code when read and are never opened here; convert the weights with the "
-        "Python "
-        "package safetensors "
-        "(safetensors.torch.save_file) and give the .safetensors file or its folder");
+  const std::string_view head(start.data(), bytes);
+  if (const char* format = foreign_format(head))
+    refuse_file(file.path(), cat("wanted safetensors, got ", format),
+                head.starts_with("version https://git-lfs")
+                    ? "fetch the file: `git lfs pull` in its folder, or download it again"
+                : head.starts_with('<')
+                    ? "download the file again: the server answered with a page"
+                    : "pickles can run code when read and are never opened here; convert the "
+                      "weights with the "
+                      "Python "
+                      "package safetensors "
+                      "(safetensors.torch.save_file) and give the .safetensors file or its folder");
   refuse_damaged(file.path(), what);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "mtrain/base/error.h"
@@ -83,7 +84,23 @@ class Values {
   const Node* setting(const std::string& path) const { return input_.root->find(path); }
 
  private:
+  /// Values are kept, since most names are in many rules; those on trial are not.
   ExpressionValue value_of(std::string_view name, size_t at) const {
+    if (!tried_.empty()) return computed_value(name, at);
+    auto known = known_.find(name);
+    if (known == known_.end()) {
+      std::optional<ExpressionValue> value;
+      try {
+        value = computed_value(name, at);
+      } catch (const AbsentName&) {
+      }
+      known = known_.emplace(name, std::move(value)).first;
+    }
+    if (!known->second) throw AbsentName();
+    return *known->second;
+  }
+
+  ExpressionValue computed_value(std::string_view name, size_t at) const {
     if (!tried_.empty() && own(std::string(name)) == tried_) return trial_;
     for (const auto& definition : definitions_) {
       if (name != definition.name) continue;
@@ -148,6 +165,7 @@ class Values {
   ExpressionScope scope_;
   std::string tried_;
   ExpressionValue trial_;
+  mutable std::map<std::string, std::optional<ExpressionValue>, std::less<>> known_;
   mutable int depth_ = 0;
   int nesting_ = 0;
 };

@@ -111,8 +111,10 @@ constexpr ForeignName kTrainingNames[] = {
     {"decoupled_lr", "Megatron-LM", "optimizer.embedding_lr", ""},
     {"embedding_lr_scale", "axolotl", "optimizer.embedding_lr", "optimizer.lr x the scale"},
     {"neftune_noise_alpha", "transformers, axolotl", "model.embedding_noise", ""},
-    {"label_smoothing", "Megatron-LM, PyTorch", "", "label smoothing is not implemented"},
-    {"label_smoothing_factor", "transformers", "", "label smoothing is not implemented"},
+    {"label_smoothing", "Megatron-LM, PyTorch", "objective.label_smoothing",
+     "of classes and preferences; the loss of next tokens has none"},
+    {"label_smoothing_factor", "transformers", "objective.label_smoothing",
+     "of classes and preferences; the loss of next tokens has none"},
     // scheduler
     {"lr_scheduler_type", "transformers", "scheduler.type", "cosine is cosine, linear is linear, constant_with_warmup is constant, warmup_stable_decay is wsd"},
     {"lr_scheduler", "axolotl", "scheduler.type", "cosine, linear, constant, wsd or inverse_sqrt"},

@@ -7,6 +7,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
+#include "mtrain/data/dataset.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
@@ -42,6 +43,20 @@ std::string model_type(const fs::path& folder, const PluginHost& plugins) {
                          HfFamilies::read(plugins.folders()), model_schemas(catalog));
 }
 
+/// Refuses a teacher whose distribution is not over the next token.
+void require_next_token(const std::string& type, const fs::path& folder,
+                        const PluginHost& plugins) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const Schema* model = catalog.component(catalog.kind_of("model"), type);
+  if (!model || model->objective.empty() || model->objective == Dataset::kNextToken ||
+      model->objective == Fields::kAnyObjective)
+    return;
+  throw Error(ErrorClass::config,
+              cat(kTeacher, ": the model in ", printable(folder.string()), " is of the plugin ",
+                  type, ", which learns the objective '", model->objective, "'"),
+              "give a teacher that predicts the next token, such as a Llama");
+}
+
 Node teacher_model(const Recipe& student, const Node& given, const PluginHost& plugins) {
   const DistillationSettings settings = *distillation_of(student);
   Node model = Node::map();
@@ -54,7 +69,9 @@ Node teacher_model(const Recipe& student, const Node& given, const PluginHost& p
     return model;
   }
   const fs::path folder = student.resolve(settings.teacher);
-  model.set("type", Node::string(model_type(folder, plugins)));
+  const std::string type = model_type(folder, plugins);
+  require_next_token(type, folder, plugins);
+  model.set("type", Node::string(type));
   model.set("init_from", Node::string(folder.string()));
   model.set("seq_length", Node::integer(student.settings.model.seq_length));
   return model;

@@ -142,7 +142,8 @@ bool is_tied_table(const Recipe& recipe, const std::vector<std::string>& paramet
 }
 
 std::string untied_fault(const std::string& tensor) {
-  return cat(tensor, " is also the output head of this model, and peft, which trained it, unties ",
+  const char* other = tensor.ends_with("lm_head.weight") ? "embedding" : "output head";
+  return cat(tensor, " is also the ", other, " of this model, and peft, which trained it, unties ",
              "the two unless adapter_config.json has ensure_weight_tying");
 }
 

@@ -85,25 +85,7 @@ class MergedTensors final : public HfTensorSource {
                              m.out, ", ", m.in, "]"));
       adapted_[i] = &m;
     }
-    for (const PeftWhole& whole : adapter.whole) {
-      const size_t i = place_of(whole.tensor);
-      if (i == specs().size())
-        faults.push_back(cat("there is no tensor ", whole.tensor,
-                             hf_is_of_score_head(whole.tensor)
-                                 ? ": to merge, train the adapters from a folder with a head of "
-                                   "scores, which `mtrain import FOLDER RUN model.labels=N` and "
-                                   "`mtrain export RUN` make"
-                                 : ""));
-      else if (specs()[i].shape != whole.shape)
-        faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
-                             " with the adapters"));
-      if (!adapter.tied && is_embedding(whole.tensor) &&
-          place_of("lm_head.weight") == specs().size())
-        faults.push_back(untied_fault(whole.tensor));
-      whole_[i] = &whole;
-      for (const std::string& copy : whole.copies)
-        if (const size_t other = place_of(copy); other < specs().size()) whole_[other] = &whole;
-    }
+    const bool untied = take_whole(adapter, faults);
     const auto has_codes = [&](const TensorInfo* t) { return coded && coded->has(t->name); };
     const auto tensors = source_.tensors();
     if (coded && static_cast<size_t>(std::ranges::count_if(tensors, has_codes)) != coded->size())
@@ -111,7 +93,9 @@ class MergedTensors final : public HfTensorSource {
     MT_USER_CHECK(
         faults.empty(), ErrorClass::checkpoint,
         cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),
-        "give the folder of the model for which the adapters were trained");
+        untied ? "merge them with peft, and set tie_word_embeddings to false in the config of the "
+                 "model before it is saved"
+               : "give the folder of the model for which the adapters were trained");
   }
   const std::vector<TensorSpec>& specs() const override { return plain_->specs(); }
 
@@ -153,6 +137,40 @@ class MergedTensors final : public HfTensorSource {
   }
 
  private:
+  /// Takes the tensors that replace those of the folder. True if peft untied one from the tensor
+  /// with which the folder's model shares it.
+  bool take_whole(const PeftAdapter& adapter, std::vector<std::string>& faults) {
+    bool untied = false;
+    for (const PeftWhole& whole : adapter.whole) {
+      const size_t i = place_of(whole.tensor);
+      if (!adapter.tied && is_shared(whole.tensor)) {
+        untied = true;
+        faults.push_back(untied_fault(whole.tensor));
+      } else if (i == specs().size()) {
+        faults.push_back(cat("there is no tensor ", whole.tensor,
+                             hf_is_of_score_head(whole.tensor)
+                                 ? ": to merge, train the adapters from a folder with a head of "
+                                   "scores, which `mtrain import FOLDER RUN model.labels=N` and "
+                                   "`mtrain export RUN` make"
+                                 : ""));
+      } else if (specs()[i].shape != whole.shape) {
+        faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
+                             " with the adapters"));
+      }
+      whole_[i] = &whole;
+      for (const std::string& copy : whole.copies)
+        if (const size_t other = place_of(copy); other < specs().size()) whole_[other] = &whole;
+    }
+    return untied;
+  }
+  /// Whether the folder's model has one tensor for its embedding and its output head, and this is
+  /// the name of either.
+  bool is_shared(const std::string& tensor) const {
+    if (place_of("lm_head.weight") < specs().size()) return false;
+    if (tensor.ends_with("lm_head.weight"))
+      return std::ranges::any_of(specs(), is_embedding, &TensorSpec::name);
+    return is_embedding(tensor);
+  }
   /// Of the tensor, whose name may lack the first part; specs().size() if there is none.
   size_t place_of(const std::string& weight) const {
     auto of = [&](std::string_view name) {

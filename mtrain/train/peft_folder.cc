@@ -10,6 +10,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/recipe/hf_json.h"
+#include "mtrain/record/saved_step.h"
 #include "mtrain/train/file_values.h"
 #include "mtrain/train/peft_adapter.h"
 
@@ -245,6 +246,9 @@ std::string help_of_refused(const Json& config) {
 
 Json read_config(const fs::path& folder) {
   const fs::path file = folder / kConfig;
+  MT_USER_CHECK(is_peft_folder(folder) || !is_saved_run(folder), ErrorClass::usage,
+                cat(printable(folder.string()), " is a run, not a folder of peft"),
+                cat("`mtrain export ", printable(folder.string()), " DIR` writes its adapters"));
   const Json config = hf::parse(read_file(file), file.string());  // limits nesting
   std::vector<std::string> refused;
   if (!config.contains("peft_type")) refused.emplace_back("peft_type is missing");
@@ -367,6 +371,20 @@ bool add_whole(const SafetensorsFile& file, const TensorInfo& tensor, const Json
   return known;
 }
 
+/// Whether a tensor repeats one of modules_to_save: peft saves a trained embedding that stays the
+/// output head (ensure_weight_tying) under both names. If so, notes the name.
+bool add_copy(const SafetensorsFile& file, const TensorInfo& tensor, PeftAdapter& out) {
+  if (!out.tied || !tensor.name.ends_with(".weight")) return false;
+  for (PeftWhole& whole : out.whole)
+    if (whole.shape == tensor.shape && whole.values == values_of(file, tensor, -1)) {
+      std::string name = tensor.name;
+      if (name.starts_with(kRoot)) name = name.substr(std::string_view(kRoot).size());
+      whole.copies.push_back(std::move(name));
+      return true;
+    }
+  return false;
+}
+
 }  // namespace
 
 std::string PeftModule::module() const {
@@ -404,7 +422,7 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   if (config.contains("base_model_name_or_path") &&
       config.at("base_model_name_or_path").is_string())
     out.base = config.at("base_model_name_or_path").get<std::string>();
-  std::vector<std::string> unknown;
+  std::vector<const TensorInfo*> others;
   auto belongs = [&](const std::string& name, std::string_view part) {  // to an adapter
     return name.ends_with(part) && file.find(name.substr(0, name.size() - part.size()) + kA);
   };
@@ -415,8 +433,11 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
       add_module(file, tensor, config, out);
     else if (!belongs(tensor.name, kB) && !(out.dora && belongs(tensor.name, kMagnitude)) &&
              !add_whole(file, tensor, config, out))
-      unknown.push_back(cat(tensor.name, " ", tensor.shape));
+      others.push_back(&tensor);
   }
+  std::vector<std::string> unknown;
+  for (const TensorInfo* tensor : others)
+    if (!add_copy(file, *tensor, out)) unknown.push_back(cat(tensor->name, " ", tensor->shape));
   MT_USER_CHECK(
       unknown.empty(), ErrorClass::checkpoint,
       cat(file.path().string(), " has tensors that are not supported:\n  ", join(unknown, "\n  ")),

@@ -44,6 +44,10 @@ std::optional<AnswerObjective> make_answer_objective(Session& session,
   auto objective = make_objective(session.recipe, session.plugins);
   if (!objective) return std::nullopt;
   const ReferenceSource source = reference_source(session.recipe.settings, *objective);
+  const ObjectiveSection& section = session.recipe.settings.objective;
+  if (source == ReferenceSource::none && section.reference != "auto")
+    log_warn("objective.reference=", section.reference,
+             " has no effect: objective.type=", section.type, " compares with no reference here");
   const Node* labels = session.recipe.config.root().find("model.labels");
   return std::make_optional<AnswerObjective>(
       std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel,

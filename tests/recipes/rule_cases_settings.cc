@@ -10,6 +10,11 @@ constexpr RuleCase kSettings[] = {
      "objective.type=classification model.labels=2"},
     {"objective-classes", "llama", "objective.type=classification",
      "objective.type=classification model.labels=2"},
+    {"labels-names", "llama",
+     "objective.type=classification dataset.type=classification model.labels=3 "
+     "dataset.labels=[bad,good]",
+     "objective.type=classification dataset.type=classification model.labels=2 "
+     "dataset.labels=[bad,good]"},
     {"objective-token-labels", "llama", "objective.type=token_classification model.labels=2",
      "objective.type=token_classification model.labels=2 model.labels_of=token"},
     {"objective-sequence-labels", "llama",

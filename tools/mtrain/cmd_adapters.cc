@@ -184,8 +184,12 @@ void blend(const Cli& cli, const BlendArguments& arguments, bool density_given) 
   PluginHost plugins = plugin_host(cli);
   std::vector<PeftAdapter> adapters;
   for (const auto& from : arguments.from) adapters.push_back(read_adapter(from, plugins));
+  auto same_folder = [](const std::string& a, const std::string& b) {
+    std::error_code error;  // of names that are no folders here
+    return a == b || std::filesystem::equivalent(a, b, error);
+  };
   for (const PeftAdapter& other : adapters)
-    if (other.base != adapters.front().base)
+    if (!same_folder(other.base, adapters.front().base))
       log_warn("the adapters name different weights: ", printable(adapters.front().base), " and ",
                printable(other.base), "; the result names the first");
   const PeftAdapter out = blend_adapters(adapters, {.method = method->second,

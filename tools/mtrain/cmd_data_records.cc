@@ -237,7 +237,7 @@ void print_packing_text(const PackArguments& arguments, const SftFile& file, con
   std::cout << file.summary() << '\n'
             << counted(fill.records, "record") << " in " << counted(fill.packs, "pack") << " of "
             << fill.pack_length << " tokens, up to " << fill.most_records
-            << " in one (the minimum for any packing is " << fill.fewest_packs << ")\n"
+            << " in one (no packing has fewer than " << fill.fewest_packs << ")\n"
             << (fill.pack_length < a.seq_length ? cat("samples have ", a.seq_length, " tokens\n")
                                                 : "")
             << "positions filled: " << percent(fill.efficiency) << ", without packing "

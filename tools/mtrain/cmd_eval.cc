@@ -75,10 +75,16 @@ void warn_of_own_files(const ModelSource& source, const EvalOptions& options) {
   }
 }
 
+bool learns_scores_of_tokens(const Settings& s, PluginHost& plugins) {
+  return s.objective.over_answers() &&
+         plugins.load(Objective::kKind, s.objective.type).schema.objective ==
+             Dataset::kTokenClasses;
+}
+
 /// The perplexity, or what an objective over answers reports.
-std::string in_other_words(const EvalMetrics& m) {
+std::string in_other_words(const EvalMetrics& m, bool of_tokens) {
   if (m.figures.empty()) return cat(" nats per token, perplexity ", std::exp(m.loss));
-  std::string out = " per record";
+  std::string out = of_tokens ? " per token with a class" : " per record";
   for (const auto& [name, value] : m.figures) out += cat(", ", name, " ", value);
   return out;
 }
@@ -155,7 +161,8 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   } else {
     std::cout << describe(source)
               << (source.hugging_face ? cat(" (in ", computing_type(source), ")") : std::string())
-              << ", " << options.split << ": loss " << m.loss << in_other_words(m) << ", "
+              << ", " << options.split << ": loss " << m.loss
+              << in_other_words(m, learns_scores_of_tokens(s, plugins)) << ", "
               << human_count(static_cast<double>(m.tokens)) << " tokens of "
               << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ",
                                     counted(s.eval_global_batch(), "sample"))

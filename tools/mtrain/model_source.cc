@@ -288,6 +288,10 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
   if (!adapter.empty()) {
     const PeftAdapter read = read_peft_folder(adapter);
     if (source.hugging_face) warn_of_other_base(read, adapter, hf_source_folder(source.run.recipe));
+    if (!source.hugging_face && frozen)
+      log_warn("the run has adapters of its own, and those of ", printable(adapter),
+               " are added to them: to use only the latter, give the model with --from: --from ",
+               printable(source.run.recipe.settings.model.init_from));
     add_adapters(read, adapter, *session);
   }
   return session;

@@ -25,7 +25,12 @@ constexpr Rule kRunningRules[] = {
      "(model.labels=0)",
      "model.labels is the number of classes; the models llama, moe and gpt2 have it, and bert for "
      "classes of tokens",
-     "model.labels=2; objective.type='tokens'"},
+     "model.labels=max(2, len(dataset.labels ?? [])); objective.type='tokens'"},
+    {"labels-names", "dataset.labels", "(model.labels ?? 0) > 0 and len(dataset.labels ?? []) > 0",
+     "len(dataset.labels) == model.labels",
+     "dataset.labels has {len(dataset.labels)} names, and model.labels is {model.labels}",
+     "weights that have another number of scores cannot start such a model",
+     "model.labels=len(dataset.labels)"},
     {"objective-token-labels", "model.labels_of",
      "learned.token_scores and (model.labels ?? 0) > 0",
      "(model.labels_of ?? 'sequence') == 'token'",

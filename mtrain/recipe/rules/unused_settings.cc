@@ -52,7 +52,8 @@ constexpr Rule kUnusedSettingRules[] = {
     row("init-upcycle-unused", "model.init_upcycle", "model.init_from != ''",
         {"it takes the experts' initial weights from a dense model"}),
     row("init-std-unused", "model.init_std",
-        "model.init_from == '' or model.init_vocab == 'resize' or model.init_upcycle",
+        "model.init_from == '' or model.init_vocab == 'resize' or model.init_upcycle or "
+        "(model.labels ?? 0) > 0",
         {"the initial weights come from there", "", "model.init_from"}),
     row("recompute-modules-unused", "model.recompute_modules", "model.recompute == 'selective'",
         {"", "model.recompute='selective'"}),

@@ -81,6 +81,8 @@ TEST_CASE("adapters of peft train as in peft, and are exported to its format") {
     }
     done(scratch, "-q export run out");
     CHECK(adapters_differ(golden(name) / "end", scratch / "out") < 5e-6);
+    const Outcome twice = done(scratch, "eval --from run --adapter out --batches 1 --split train");
+    CHECK_MESSAGE(has(twice.err, "the run has adapters of its own"), twice.err);
     // What was imported is exported again, to the bit.
     done(scratch, "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + settings);
     done(scratch, "-q export zero same");
@@ -392,6 +394,8 @@ TEST_CASE("adapters that do not fit are refused by name") {
     write_at(scratch / "start/adapter_config.json", config.replace(at, from.size(), to));
     refuses(run + set + "peft.init_from=start", to.substr(1, to.find('"', 1) - 1));
   }
+  done(scratch, "r.yaml -q run.dir=lora " + set);
+  refuses(run + set + "peft.init_from=lora", "lora is a run, not a folder of peft");
   write_at(scratch / "start/adapter_config.json", "[1]");
   refuses("merge start --base there --into out", "is not a JSON object");
   refuses("merge there --into out", "is neither a run, nor a checkpoint, nor a folder");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "done.h"
+#include "golden_case.h"
 #include "mtrain/base/text.h"
 #include "mtrain/train/peft_adapter.h"
 #include "roots.h"
@@ -47,8 +48,17 @@ TEST_CASE("adapters ls and diff describe adapters") {
 TEST_CASE("adapters merge: the result is the weighted sum, and a folder like any other") {
   const Scratch scratch("mtrain-adapters-blend");
   copy_adapters(scratch);
-  done(scratch, "-q adapters merge start other --weights 0.5,2 --into both");
   fs::create_directories(scratch / "there");
+  auto name_base = [&](const std::string& folder, const std::string& base) {
+    Json config = Json::parse(slurp(scratch / folder / "adapter_config.json"));
+    config["base_model_name_or_path"] = base;
+    write_at(scratch / folder / "adapter_config.json", config.dump());
+  };
+  name_base("start", "there"), name_base("other", "elsewhere");
+  const std::string words = "-q adapters merge start other --weights 0.5,2 --into ";
+  CHECK(has(done(scratch, words + "apart").err, "different weights"));
+  name_base("other", (scratch / "there").string());  // the same folder
+  CHECK(!has(done(scratch, words + "both").err, "different weights"));
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / "there" / file);
   write_at(scratch / "there/tokenizer.json", small_tokenizer(200));
@@ -120,4 +130,47 @@ TEST_CASE("adapters that name another model than the one they are added to are w
   name_base("someone/right");
   CHECK_FALSE(warned("moved/right"));
   CHECK(warned("models/wrong"));
+}
+
+TEST_CASE(
+    "an embedding that peft trained with the output head is merged, and alone it is refused") {
+  const Scratch scratch("mtrain-adapters-tying");
+  const fs::path golden = source_root() / "tests/golden";
+  auto write = [&](const std::string& name, const mtrain::PeftAdapter& adapter, bool tied) {
+    mtrain::write_peft_folder(adapter, mtrain::DType::f32, scratch / name);
+    Json config = Json::parse(slurp(scratch / name / "adapter_config.json"));
+    config["ensure_weight_tying"] = tied;
+    if (tied) config["modules_to_save"] = {"embed_tokens"};  // as peft, which saves both
+    write_at(scratch / name / "adapter_config.json", config.dump());
+  };
+  auto refused = [&](const std::string& words) {
+    const Outcome outcome = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(outcome.status != 0, words);
+    return outcome.err;
+  };
+  const mtrain::PeftAdapter start = mtrain::read_peft_folder(golden / "adapters/qv/start");
+  const std::vector<float> values(200 * 32, 0.5f);
+  mtrain::PeftAdapter both = start;
+  both.whole = {{"lm_head.weight", {200, 32}, values},
+                {"model.embed_tokens.weight", {200, 32}, values}};
+  write("both", both, true);
+  const mtrain::PeftAdapter read = mtrain::read_peft_folder(scratch / "both");
+  REQUIRE(read.whole.size() == 1);
+  CHECK(read.whole[0].tensor == "model.embed_tokens.weight");
+  CHECK(read.whole[0].copies == std::vector<std::string>{"lm_head.weight"});
+  copy_model(scratch, golden / "llama_tiny", 200);
+  done(scratch, "-q merge both --base there --into merged");
+  both.whole[0].values[7] = 1;
+  write("differ", both, true);
+  CHECK(has(refused("merge differ --base there --into out"), "has tensors that are not supported"));
+
+  mtrain::PeftAdapter head = start;
+  head.modules.clear();
+  head.whole = {{"lm_head.weight", {192, 32}, std::vector<float>(192 * 32, 0.5f)}};
+  write("head", head, false);
+  fs::remove_all(scratch / "there");
+  copy_model(scratch, golden / "gpt2_tiny", 190);
+  const std::string err = refused("merge head --base there --into out");
+  CHECK_MESSAGE(has(err, "lm_head.weight is also the embedding of this model"), err);
+  CHECK_MESSAGE(has(err, "set tie_word_embeddings to false"), err);
 }

@@ -234,6 +234,9 @@ TEST_CASE("a teacher that cannot be used is refused before the run, with what to
     fs::create_directories(scratch / "empty");
     says("objective.teacher=empty", "it has no config.json", "config.json");
     says("objective.teacher=''", "there is no teacher", "a run of mtrain");
+    for (const char* other : {"bert_tiny", "t5_tiny"})
+      says("objective.teacher=" + (source_root() / "tests/golden" / other).string(),
+           "which learns the objective", "predicts the next token");
     says("objective.temperature=0", "objective.temperature");
     says("objective.temperature=-1", "objective.temperature");
     says("objective.alpha=1.5", "objective.alpha");

@@ -169,6 +169,9 @@ TEST_CASE("the reference is the model without its adapters, or the one before th
       " peft.type=lora peft.rank=4 peft.alpha=16 optimizer.lr=1e-2 train.steps=4 ";
   done(scratch, "r.yaml -q run.dir=off objective.reference=adapters" + set);
   CHECK_FALSE(fs::exists(scratch / "off/reference.safetensors"));
+  const Outcome none = done(
+      scratch, "r.yaml -q run.dir=none objective.type=simpo objective.reference=precomputed" + set);
+  CHECK_MESSAGE(has(none.err, "objective.reference=precomputed has no effect"), none.err);
   done(scratch, "r.yaml -q run.dir=file objective.reference=precomputed" + set);
   CHECK(fs::exists(scratch / "file/reference.safetensors"));
   for (const char* key : {"loss", "rewards/chosen", "rewards/rejected"})

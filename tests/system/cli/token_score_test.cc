@@ -201,6 +201,7 @@ TEST_CASE("a run of scores of tokens continues to the bit, and is evaluated") {
   CHECK(column(scratch / "whole", "val_f1").size() == 3);
   const json eval = json::parse(
       done(scratch, "eval --from whole --json --split valid mixed_precision.dtype=fp32").out);
+  CHECK(has(done(scratch, "eval --from whole --split valid").out, "per token with a class"));
   CHECK(eval.at("accuracy").get<double>() > 0.3);
   CHECK(eval.contains("f1"));
 }

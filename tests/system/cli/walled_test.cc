@@ -69,7 +69,9 @@ const Case kCases[] = {
     {kLlama, {"dist.nproc=1", "model.recompute=full"}},
     {kLlama, {"dist.nproc=2", "dist.zero=1", "checkpoint.async=true", "checkpoint.interval=1"}},
     {kMoe, {"dist.nproc=4", "dist.ep=2", "dist.tp=2", "dist.sp=true"}},
-    {kMoe, {"dist.nproc=2", "dist.ep=2", "dist.zero=1", "comm_overlap.moe=true"}},
+    {kMoe,
+     {"dist.nproc=2", "dist.ep=2", "dist.zero=1", "comm_overlap.moe=true",
+      "train.global_batch_size=4"}},
 };
 
 }  // namespace
