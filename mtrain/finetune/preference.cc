@@ -104,6 +104,23 @@ Example text_answer(const Json& prompt, const Json& words) {
   return out;
 }
 
+/// Refuses two conversations whose first difference is a message that the model does not write.
+void require_one_prompt(const Json& good, const Json& bad, size_t alike) {
+  for (const Json* messages : {&good, &bad}) {
+    if (alike >= messages->size() || !(*messages)[alike].is_object()) continue;
+    for (const char* key : {"role", "from"}) {
+      const auto role = (*messages)[alike].find(key);
+      if (role == (*messages)[alike].end()) continue;
+      for (const char* other : {"user", "human", "system"})
+        if (*role == other)
+          throw RecordFault{cat("has two conversations that differ in message ", alike + 1,
+                                ", which is one of the ", other),
+                            "chosen and rejected are answers to one prompt: their messages before "
+                            "the answers are the same"};
+    }
+  }
+}
+
 Preference read_pair(const Json& record, const FormatOptions& options) {
   const Json &chosen = needed(record, "chosen", options),
              &rejected = needed(record, "rejected", options);
@@ -118,6 +135,7 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
   size_t alike = 0;  // common first messages are the prompt, unless a prompt is given
   while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
     ++alike;
+  if (context.empty()) require_one_prompt(good, bad, alike);
   return {answer(record, context, good, alike, options),
           answer(record, context, bad, alike, options)};
 }

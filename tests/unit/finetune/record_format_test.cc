@@ -333,6 +333,10 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
             .chosen.trains == std::vector<bool>{false, false, true});
   expect_fault("has an answer without messages",
                [&] { pair(R"({"prompt":"q","completion":[],"label":true})", "labels"); });
+  expect_fault("differ in message 1, which is one of the user", [&] {
+    pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],
+      "rejected":[{"role":"user","content":"z"},{"role":"assistant","content":"b"}]})");
+  });
   expect_fault("begin with a system message", [&] {
     pair(R"({"prompt":"q","chosen":[{"role":"system","content":"s"},
       {"role":"assistant","content":"c"}],"rejected":[{"role":"assistant","content":"r"}]})");
