@@ -52,11 +52,11 @@ TEST_CASE("each way to have no device is one sentence with a way out of its own"
 }
 
 TEST_CASE("the list of compiled architectures says which devices have kernels") {
-  CHECK(cuda::runs_on("80-real;90a-real", 80));
-  CHECK(cuda::runs_on("80-real;90a-real", 86));  // code of the same major number
-  CHECK(cuda::runs_on("80-real;90a-real", 90));
-  CHECK_FALSE(cuda::runs_on("80-real;90a-real", 75));
-  CHECK_FALSE(cuda::runs_on("80-real;90a-real", 100));
+  CHECK(cuda::runs_on("80-real,90a-real", 80));
+  CHECK(cuda::runs_on("80-real,90a-real", 86));  // code of the same major number
+  CHECK(cuda::runs_on("80-real,90a-real", 90));
+  CHECK_FALSE(cuda::runs_on("80-real,90a-real", 75));
+  CHECK_FALSE(cuda::runs_on("80-real,90a-real", 100));
   CHECK_FALSE(cuda::runs_on("86-real", 80));
   CHECK(cuda::runs_on("80", 100));  // with PTX
   CHECK(cuda::runs_on("80-virtual", 120));

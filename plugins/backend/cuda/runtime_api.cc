@@ -172,7 +172,7 @@ ProbeAnswers ask_machine() {
 }
 
 bool runs_on(std::string_view architectures, int capability) {
-  for (const std::string& word : split(architectures, ';')) {
+  for (const std::string& word : split(architectures, ',')) {
     int number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc()) return true;

@@ -58,8 +58,8 @@ struct Verdict {
 /// One sentence about the answers, and advice. A pure function.
 Verdict judge(const ProbeAnswers& answers);
 ProbeAnswers ask_machine();
-/// Whether kernels that were compiled for `architectures`, as CMake lists them
-/// ("80-real;90a-real"), run on a device of this compute capability (90 for 9.0). True for words
+/// Whether kernels that were compiled for `architectures`, by CMake's names with commas
+/// ("80-real,90a-real"), run on a device of this compute capability (90 for 9.0). True for words
 /// without a number, such as "native". Asks no device: a question to the runtime would open a
 /// context on the first GPU in every rank.
 bool runs_on(std::string_view architectures, int capability);
