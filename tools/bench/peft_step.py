@@ -1,24 +1,17 @@
 """Some training steps of a Llama with LoRA adapters in transformers and peft, as JSON. Argument: the settings as JSON (see compare.py)."""
 import json
 import sys
-import time
 
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from torch_loop import measure
+
 S = json.loads(sys.argv[1])
-KIND, TUNED = S["variant"].split("-")[0], S["variant"].endswith("-tuned")
+KIND = S["variant"].split("-")[0]
 BF16 = S["dtype"] == "bf16"
 DEVICE = S["device"]
-
-
-def peak_memory():
-    """In bytes. Not from getrusage, whose value includes the memory of the parent process before exec."""
-    if DEVICE == "cuda":
-        return torch.cuda.max_memory_allocated()
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def adapted_model():
@@ -40,26 +33,7 @@ def adapted_model():
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(S["threads"])
-    model = adapted_model().train()
-    weights = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  **({"fused": True} if TUNED else {}))
-    call = torch.compile(model) if KIND == "compile" else model
-    seconds, losses, warmup = [], [], 2
-    for step in range(warmup + S["steps"]):
-        start = time.perf_counter()
-        data = torch.randint(min(S["vocab"], 257), (S["batch"], S["seq"])).to(DEVICE)  # bytes, as the other side's tokens
-        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=BF16):
-            loss = call(input_ids=data, labels=data).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        if step >= warmup:
-            seconds.append(time.perf_counter() - start)
-    print(json.dumps({"step_seconds": seconds, "losses": losses[warmup:], "tokens_per_step": S["batch"] * S["seq"],
-                      "memory_bytes": peak_memory()}))
+    measure(S, adapted_model().train(), lambda call, tokens: call(input_ids=tokens[:, :-1], labels=tokens[:, :-1]).loss)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 import json
 import math
 import sys
-import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from torch_loop import measure
+
 S = json.loads(sys.argv[1])
-KIND, TUNED = S["variant"].split("-")[0], S["variant"].endswith("-tuned")
+KIND = S["variant"].split("-")[0]
 LLAMA = S["family"] == "llama"
 D, H = S["hidden"], S["heads"]
 G = S.get("groups", H)  # of keys and values
@@ -91,38 +92,12 @@ class Model(nn.Module):
         return F.cross_entropy(logits.view(-1, S["vocab"]), targets.view(-1))
 
 
-def peak_memory():
-    """In bytes. Not from getrusage, whose value includes the memory of the parent process before exec."""
-    if DEVICE == "cuda":
-        return torch.cuda.max_memory_allocated()
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-
-
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(S["threads"])
     with torch.device(DEVICE):  # random numbers of billions of parameters take minutes on a CPU
         model = Model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  **({"fused": True} if TUNED else {}))
-    call = torch.compile(model) if KIND == "compile" else model
-    bf16 = S["dtype"] == "bf16"
-    seconds, losses, warmup = [], [], 2
-    for step in range(warmup + S["steps"]):
-        start = time.perf_counter()
-        data = torch.randint(min(S["vocab"], 257), (S["batch"], S["seq"] + 1)).to(DEVICE)  # bytes, as the other side's tokens
-        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=bf16):
-            loss = call(data[:, :-1].contiguous(), data[:, 1:].contiguous())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        if step >= warmup:
-            seconds.append(time.perf_counter() - start)
-    print(json.dumps({"step_seconds": seconds, "losses": losses[warmup:], "tokens_per_step": S["batch"] * S["seq"],
-                      "memory_bytes": peak_memory()}))
+    measure(S, model, lambda call, tokens: call(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()))
 
 
 if __name__ == "__main__":
