@@ -44,10 +44,6 @@ std::optional<AnswerObjective> make_answer_objective(Session& session,
   auto objective = make_objective(session.recipe, session.plugins);
   if (!objective) return std::nullopt;
   const ReferenceSource source = reference_source(session.recipe.settings, *objective);
-  const ObjectiveSection& section = session.recipe.settings.objective;
-  if (source == ReferenceSource::none && section.reference != "auto")
-    log_warn("objective.reference=", section.reference,
-             " has no effect: objective.type=", section.type, " compares with no reference here");
   const Node* labels = session.recipe.config.root().find("model.labels");
   return std::make_optional<AnswerObjective>(
       std::move(objective), source, session.adapters ? &*session.adapters : nullptr, parallel,
@@ -77,6 +73,11 @@ void Trainer::build_objective() {
   if (answers) require_records(recipe_, session_.plugins, *dataset_);
   if (std::optional<AnswerObjective> made = make_answer_objective(session_, &mesh_.parallel()))
     answers_.emplace(std::move(*made));
+  if (answers_ && first() && answers_->source() == ReferenceSource::none &&
+      s.objective.reference != "auto")
+    log_warn("objective.reference=", s.objective.reference,
+             " has no effect: objective.type=", s.objective.type,
+             " compares with no reference here");
   const Node* labels = recipe_.config.root().find("model.labels");
   const Tokenizer* tokenizer = session_.tokenizer.get();
   const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0 &&
