@@ -122,7 +122,8 @@ class ValueParser {
     std::string text =
         all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
     error("several values, but in one run a setting has one")
-        .fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
+        .fix(cat(readings, "for a text write ", text,
+                 "; to train once for each value: mtrain train -m"));
   }
 
   Diagnostic& error(std::string message) { return error_at(at_, std::move(message)); }

@@ -162,27 +162,41 @@ class SectionReader {
     return false;
   }
 
+  /// The numbers with ',' between them that a source has at a place: "90,10,0". The tree has a
+  /// repeated number once.
+  static std::string numbers_at(const Location& place) {
+    std::string_view rest = place.source->line(place.line);
+    for (int column = 1; column < place.column && !rest.empty(); ++column) {
+      rest.remove_prefix(1);
+      while (!rest.empty() && (static_cast<unsigned char>(rest[0]) & 0xC0) == 0x80)
+        rest.remove_prefix(1);  // the other bytes of the character
+    }
+    std::string out(rest.substr(0, rest.find_first_not_of("0123456789., ")));
+    std::erase(out, ' ');
+    return out;
+  }
+
   /// For `{split: 90,10,0}`, where YAML reads each ',' as the start of a setting: the value in
   /// quotes, when the previous setting is a string.
   std::string fix_of_digits(const Node::Entry& entry, const std::string& path,
                             const Node& map) const {
     const std::string parent = path.substr(0, path.size() - entry.key.size());
-    std::string text;
+    const Node* value = nullptr;
     const FieldSpec* before = nullptr;
     for (const Node::Entry& other : map.entries()) {
+      if (&other == &entry) break;
       const bool digits =
           other.value.is_null() && other.key.find_first_not_of("0123456789") == std::string::npos;
-      if (!digits && &other > &entry) break;
-      text = digits ? cat(text, ",", other.key) : other.value.as_text();
       if (digits) continue;
       const auto slot = slots_.find(parent + other.key);
       before = slot == slots_.end() ? nullptr : slot->second.owners.front().spec;
+      value = &other.value;
     }
     if (!before || before->type != FieldType::string)
       return "in { } a ',' begins the next setting: write '.' as the decimal point, and no "
              "separators between groups of digits";
     return cat("in { } a ',' begins the next setting: write the text in quotes, ", before->path,
-               ": \"", text, "\"");
+               ": \"", numbers_at(value->loc()), "\"");
   }
 
   void unknown(const Node::Entry& entry, const std::string& path, const Node& map) {

@@ -136,6 +136,7 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
   while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
     ++alike;
   if (context.empty()) require_one_prompt(good, bad, alike);
+  if (context.empty() && alike > 0 && good == bad) --alike;  // the same answer twice, not two empty
   return {answer(record, context, good, alike, options),
           answer(record, context, bad, alike, options)};
 }
@@ -219,6 +220,16 @@ void PreferenceFile::log_unused() const {
   for (const std::string& warning : unused) log_warn(warning);
 }
 
+void PreferenceFile::log_summary(int64_t seq_length) const {
+  log_unused();
+  const std::string words = cat(summary(seq_length), "; its answers are learnt ", form);
+  if (too_long == 0 && untrained == 0) return log_info(words);
+  log_warn(words, "\n  help: ",
+           too_long == 0
+               ? std::string("remove the records with an empty answer, or complete them")
+               : cat("raise model.seq_length: the longest record needs ", longest, " tokens"));
+}
+
 namespace {
 
 std::string alike_words(const PreferenceFile& file) {
@@ -249,8 +260,11 @@ class PreferenceLoader {
     take_block();
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
-    file_.form = chats_ == 0 ? "as plain text, without a chat template"
-                             : cat("in the chat template ", printable(encoder_.template_name()));
+    const std::string in_template =
+        cat("in the chat template ", printable(encoder_.template_name()));
+    file_.form = chats_ == 0  ? "as plain text, without a chat template"
+                 : texts_ > 0 ? cat("partly as plain text, partly ", in_template)
+                              : in_template;
     if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
     MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
@@ -258,7 +272,7 @@ class PreferenceLoader {
                   file_.too_long == 0
                       ? std::string("inspect the records with mtrain data show")
                       : cat("raise model.seq_length: the shortest of these records needs ",
-                            shortest_, " tokens, and all of them ", longest_));
+                            shortest_, " tokens, and all of them ", file_.longest));
   }
 
  private:
@@ -273,6 +287,12 @@ class PreferenceLoader {
     if (chats_ == 0)
       for (std::string& warning : settings_.records.unused_templates(what))
         file_.unused.push_back(std::move(warning));
+    if (chats_ > 0 && texts_ > 0)
+      file_.unused.push_back(cat(
+          what, ": the answers of ", texts_, " of ", counted(texts_ + chats_, "record"),
+          " (first: ", first_text_,
+          ") are texts, which are learnt without the chat template of the others\n  help: write "
+          "these answers as messages, or train on the two kinds in separate runs"));
     if (file_.alike > 0 && file_.alike < file_.size())
       file_.unused.push_back(cat(what, ": ", alike_words(file_),
                                  "\n  help: remove these records (first: ", first_alike_, ")"));
@@ -307,7 +327,9 @@ class PreferenceLoader {
       if (scored_ && file_.pairs) preference.margin = margin_of(record, options_);
       block_.push_back(std::move(preference));
       const Preference& read = block_.back();
-      chats_ += read.chosen.kind == Example::Kind::chat;
+      const bool chat = read.chosen.kind == Example::Kind::chat;
+      if (!chat && texts_ == 0) first_text_ = place;
+      ++(chat ? chats_ : texts_);
       empty_.note(read.rejected && has_empty_answer(*read.rejected) ? *read.rejected : read.chosen);
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
@@ -353,7 +375,8 @@ class PreferenceLoader {
                     cat(place, ": has ", places, " tokens; a sample takes ", seq_length_),
                     "raise model.seq_length, or set dataset.too_long=drop");
       ++file_.too_long;
-      shortest_ = std::min(shortest_, places), longest_ = std::max(longest_, places);
+      shortest_ = std::min(shortest_, places);
+      file_.longest = std::max(file_.longest, places);
       return;
     }
     if (file_.pairs && answers[0].ids == answers[1].ids && file_.alike++ == 0) first_alike_ = place;
@@ -373,9 +396,9 @@ class PreferenceLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
-  int64_t chats_ = 0;
-  std::string first_alike_;
-  int64_t shortest_ = INT64_MAX, longest_ = 0;  // tokens of the records that are too long
+  int64_t chats_ = 0, texts_ = 0;  // records of messages, records of texts
+  std::string first_alike_, first_text_;
+  int64_t shortest_ = INT64_MAX;  // tokens of the shortest record that is too long
   std::optional<MappedNames> names_;
   std::vector<Preference> block_;
   ExampleStore store_;

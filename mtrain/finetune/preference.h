@@ -43,7 +43,8 @@ struct MT_API PreferenceFile {
   fs::path path;
   std::string format, digest;
   int64_t records = 0, bad = 0, too_long = 0, untrained = 0;
-  int64_t alike = 0;  // pairs that are left and have the same answer twice
+  int64_t longest = 0;  // tokens that a sample of the longest record of too_long needs
+  int64_t alike = 0;    // pairs that are left and have the same answer twice
   bool pairs = true;
   std::shared_ptr<const ExampleStore> answers;  // pairs: 2i chosen, 2i + 1 rejected; labels: i
   std::vector<bool> good;                       // labels: of each
@@ -54,6 +55,8 @@ struct MT_API PreferenceFile {
   int64_t size() const { return static_cast<int64_t>(places.size()); }
   std::string summary(int64_t seq_length) const;
   void log_unused() const;
+  /// Logs the warnings of `unused` and the summary, as a warning if records are left out.
+  void log_summary(int64_t seq_length) const;
 };
 
 /// Like load_sft_file. A record whose answers do not fit into one sample together is dropped or is

@@ -60,9 +60,18 @@ std::string LabeledFile::summary(const LabeledSettings& settings, int64_t seq_le
         cat("; ", too_long,
             settings.too_long == "truncate" ? " truncated to " : " left out for having more than ",
             seq_length, " tokens");
+  if (truncated_labeled > 0)
+    out += cat(", without ", truncated_labeled, " of the tokens that have a class");
   if (unlabeled > 0) out += cat("; ", unlabeled, " left out because no token has a class");
   if (bad > 0) out += cat("; ", bad, " invalid ones left out");
   return out;
+}
+
+void LabeledFile::log_summary(const LabeledSettings& settings, int64_t seq_length) const {
+  if (truncated_labeled == 0) return log_info(summary(settings, seq_length));
+  log_warn(summary(settings, seq_length),
+           "\n  help: raise model.seq_length, split the long records, or leave them out with "
+           "dataset.too_long=drop");
 }
 
 LabeledText encode_words(const std::vector<std::string>& words, const std::vector<int32_t>& classes,
@@ -220,6 +229,8 @@ class LabeledLoader {
     ++file_.too_long;
     if (settings_.too_long == "drop") return false;
     const auto [begin, end] = text_to_remove(text.ids, most_, tokenizer_);
+    for (size_t i = begin; i < end; ++i)
+      file_.truncated_labeled += text.classes[i] != kIgnoredTarget ? 1 : 0;
     for (std::vector<int32_t>* one : {&text.ids, &text.classes})
       one->erase(one->begin() + static_cast<std::ptrdiff_t>(begin),
                  one->begin() + static_cast<std::ptrdiff_t>(end));

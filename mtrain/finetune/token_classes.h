@@ -34,6 +34,7 @@ struct MT_API LabeledFile {
   fs::path path;
   std::string digest;
   int64_t records = 0, bad = 0, too_long = 0;  // too_long: truncated or left out
+  int64_t truncated_labeled = 0;               // tokens with a class that truncation removed
   int64_t unlabeled = 0;                       // left out: no token has a class
   int64_t words = 0,
           lost_words = 0;         // with a class; lost_words: those without a token of their own
@@ -41,6 +42,8 @@ struct MT_API LabeledFile {
   std::shared_ptr<const std::vector<LabeledText>> texts;
   int64_t size() const { return texts ? static_cast<int64_t>(texts->size()) : 0; }
   std::string summary(const LabeledSettings& settings, int64_t seq_length) const;
+  /// Logs the summary, as a warning if classes are lost with the ends of long records.
+  void log_summary(const LabeledSettings& settings, int64_t seq_length) const;
 };
 
 /// Encodes words as one text with `separator` between them, with the special tokens that the

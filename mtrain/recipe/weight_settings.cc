@@ -275,6 +275,24 @@ void require_trained_score(Recipe& recipe) {
                   : "add it to peft.train: peft.train=[score.weight]");
 }
 
+/// The recipe's names of labels must be the folder's: which of them a score belongs to is in
+/// config.json alone.
+void require_label_names(Recipe& recipe, const Source& file) {
+  const Node* labels = recipe.config.root().find(kClassNames);
+  std::vector<std::string> ours;
+  if (labels && labels->is_list())
+    for (const Node& one : labels->items()) ours.push_back(one.as_text());
+  const std::vector<std::string> theirs = hf_label_names(file.text(), file.name());
+  if (ours.size() != theirs.size() || ours == theirs) return;
+  recipe.report
+      .error("label-names", kClassNames, labels->loc(),
+             cat("is [", printable(join(ours, ", ")), "], and id2label of ", file.name(), " is [",
+                 printable(join(theirs, ", ")), "]"))
+      .fix(
+          "give the names in the folder's order; for other labels, change id2label and label2id "
+          "in config.json first");
+}
+
 /// Reports a setting of the recipe whose value is not that of the weights' model. `file`: what says
 /// so. `implied`: HfFolderConfig::implied.
 void judge_setting(const HfSetting& theirs, const Node& ours, const std::string& file,
@@ -315,8 +333,9 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   fs::path folder = recipe.resolve(from->as_text());
   Report differing;
   bool scores = false;
+  SourcePtr file;
   try {
-    const SourcePtr file = description_of_weights(recipe, folder);
+    file = description_of_weights(recipe, folder);
     const std::string& name = file->name();
     const HfFolderConfig config =
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
@@ -355,6 +374,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   recipe.report.add(std::move(differing));
   if (!scores) require_trained_score(recipe);
   if (!is_saved_run(folder)) {
+    if (scores) require_label_names(recipe, *file);
     require_known_rows(recipe);
     return check_upcycling(recipe, catalog);
   }

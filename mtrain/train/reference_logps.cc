@@ -93,7 +93,14 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
       "restore the file";
   MT_USER_CHECK(fs::exists(path), ErrorClass::checkpoint,
                 cat("the run's reference log-probabilities are missing: ", path.string()), help);
-  const SafetensorsFile file(path);
+  auto open = [&] {
+    try {
+      return SafetensorsFile(path);
+    } catch (const Error& error) {
+      throw Error(ErrorClass::checkpoint, error.message(), help);
+    }
+  };
+  const SafetensorsFile file = open();
   const auto keys = read_all<int64_t>(file, kKeys);
   const auto values = read_all<double>(file, kValues);
   const auto digest = file.metadata().find(kDigest);

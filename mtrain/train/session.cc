@@ -131,30 +131,11 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   ctx->memory().release_cached();  // of initial and imported values; steps have other sizes
 }
 
-namespace {
-
-/// The folder's names of labels and the recipe's, dataset.labels, must agree: which of them a score
-/// belongs to is in config.json alone once it is trained.
-void require_labels(const Node& recipe, const std::vector<std::string>& theirs,
-                    const std::string& file) {
-  const Node* labels = recipe.find("dataset.labels");
-  std::vector<std::string> ours;
-  if (labels && labels->is_list())
-    for (const Node& one : labels->items()) ours.push_back(one.as_text());
-  if (ours.size() != theirs.size() || ours == theirs) return;
-  throw Error(ErrorClass::config,
-              cat("dataset.labels is [", printable(join(ours, ", ")), "], and id2label of ",
-                  printable(file), " is [", printable(join(theirs, ", ")), "]"),
-              "give the names in the folder's order; for other labels, change id2label and "
-              "label2id in config.json first");
+void Session::note_new_score(const fs::path& from, const Options& options) const {
+  if (options.score_follows || !recipe.settings.peft.init_from.empty()) return;
+  log_info(kScoreWeight, " starts from random values: ", printable(from.string()),
+           " has a head over the vocabulary, in whose place it is");
 }
-
-std::string new_score_note(const fs::path& from) {
-  return cat(kScoreWeight, " starts from random values: ", printable(from.string()),
-             " has a head over the vocabulary, in whose place it is");
-}
-
-}  // namespace
 
 void Session::import_weights(const fs::path& from, const Options& options) {
   const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
@@ -185,9 +166,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
     const HfFamily& family = hf_family_of(config, file, families, reader);
     if (recipe.settings.model.resizes_vocabulary()) how.folder_vocab = recipe.folder_vocab;
     how.new_score = settings.scores() && !hf_has_scores(config, file, family);
-    if (how.new_score) log_info(new_score_note(from));
-    if (settings.scores() && !how.new_score)
-      require_labels(recipe.config.root(), hf_label_names(config, file), file);
+    if (how.new_score) note_new_score(from, options);
     if (planned) require_hf_fit(source, family, settings, planned->parameters, how);
     return import_hf_weights(source, family, settings, parameters, how);
   }
@@ -209,7 +188,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   const auto stored = store.tensors(saved.step);
   if (labels && labels->is(NodeKind::integer) && labels->as_int() > 0 &&
       std::ranges::none_of(stored, [](const auto& t) { return t.name == kScoreWeight; }))
-    log_info(new_score_note(from));
+    note_new_score(from, options);
 }
 
 Device Session::open_backend(const Options& options) {

@@ -26,10 +26,11 @@ class MT_API Session {
   struct Options {
     bool initialise =
         true;  // false: no initial weights, since a checkpoint follows or it is a dry run
-    bool new_adapters = true;  // false: a checkpoint provides the adapters of peft.init_from
-    int ranks_here = 1;        // ranks in this process, which share its CPU cores
-    int local_rank = 0;        // among the ranks on this machine; selects the device
-    bool own_device = false;   // error if ranks of this machine would have to share a device
+    bool new_adapters = true;    // false: a checkpoint provides the adapters of peft.init_from
+    bool score_follows = false;  // adapters that are added later have the head of scores
+    int ranks_here = 1;          // ranks in this process, which share its CPU cores
+    int local_rank = 0;          // among the ranks on this machine; selects the device
+    bool own_device = false;     // error if ranks of this machine would have to share a device
     bool planning =
         false;  // dry run: kernels do nothing, memory is address space only (planning.h)
     bool defer_memory = false;  // ParamBuckets will allocate the parameters. Ignored if the initial
@@ -78,6 +79,7 @@ class MT_API Session {
   /// the model does not have, and parameters of other stages that are missing, if this rank has all
   /// stages or is the one that checks the whole model.
   void import_weights(const fs::path& from, const Options& options);
+  void note_new_score(const fs::path& from, const Options& options) const;
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;
   PipelinePlace place_;

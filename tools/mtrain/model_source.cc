@@ -13,6 +13,7 @@
 #include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
@@ -269,10 +270,16 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
                                       const std::string& adapter) {
   // Checkpoints of adapters lack the model's weights.
   const bool frozen = source.run.recipe.settings.peft.frozen();
+  std::optional<PeftAdapter> added;
+  if (!adapter.empty()) added = read_peft_folder(adapter);
+  const bool score_follows = added && std::ranges::any_of(added->whole, [](const PeftWhole& w) {
+                               return hf_is_of_score_head(w.tensor);
+                             });
   auto session =
       std::make_unique<Session>(source.run.recipe, plugins,
                                 Session::Options{.initialise = source.hugging_face || frozen,
-                                                 .new_adapters = source.hugging_face});
+                                                 .new_adapters = source.hugging_face,
+                                                 .score_follows = score_follows});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
   if (source.hugging_face)
     warn_of_other_tokenizer(source.run.recipe, *session->tokenizer, plugins);
@@ -285,14 +292,14 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
     load_state(store, source.run.step, session->parameters, nullptr);
     require_all_parameters_read(store, source.run.step, session->parameters);
   }
-  if (!adapter.empty()) {
-    const PeftAdapter read = read_peft_folder(adapter);
-    if (source.hugging_face) warn_of_other_base(read, adapter, hf_source_folder(source.run.recipe));
+  if (added) {
+    if (source.hugging_face)
+      warn_of_other_base(*added, adapter, hf_source_folder(source.run.recipe));
     if (!source.hugging_face && frozen)
       log_warn("the run has adapters of its own, and those of ", printable(adapter),
                " are added to them: to use only the latter, give the model with --from: --from ",
                printable(source.run.recipe.settings.model.init_from));
-    add_adapters(read, adapter, *session);
+    add_adapters(*added, adapter, *session);
   }
   return session;
 }

@@ -74,10 +74,7 @@ class PreferenceDataset final : public Dataset, public AnswerData {
   PreferenceFile load(const std::string& path) const {
     PreferenceFile file = load_preference_file(record_path(path, context_), settings_, encoder_,
                                                context_.seq_length, context_.labels > 0);
-    if (context_.log_summary) {
-      file.log_unused();
-      log_info(file.summary(context_.seq_length), "; its answers are learnt ", file.form);
-    }
+    if (context_.log_summary) file.log_summary(context_.seq_length);
     return file;
   }
 

@@ -78,7 +78,7 @@ class TokenClassificationDataset final : public Dataset {
   LabeledFile load(const std::string& path) const {
     LabeledFile file = load_labeled_file(record_path(path, context_), settings_,
                                          *context_.tokenizer, context_.seq_length, context_.labels);
-    if (context_.log_summary) log_info(file.summary(settings_, context_.seq_length));
+    if (context_.log_summary) file.log_summary(settings_, context_.seq_length);
     return file;
   }
 

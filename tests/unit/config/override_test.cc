@@ -159,7 +159,7 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=1,000", "argument 7\n",
        "for one number write 1000 (a ',' does not group digits) or 1.000"},
       {"k=0,001", "argument 7\n", "for one number write 0.001"},
-      {"k=1,000", "argument 7\n", "to run once for each value: -m"},
+      {"k=1,000", "argument 7\n", "to train once for each value: mtrain train -m"},
       {"k=5,", "argument 7\n", "write 5"},
       {"k.l:5", "argument 7: k.l:5", "write k.l=5"},
       {"5", "argument 7: 5", "write key=value, as in"},
