@@ -17,7 +17,7 @@ struct AnswerObjective::Answers {
   std::vector<Answer> all;        // an answer without tokens does not exist
   std::vector<int32_t> numbers;   // by answer: its last target, which is its class
   std::vector<int32_t> rows;      // objective over tokens, by answer: its sample
-  std::vector<size_t> first;      // the same, by sequence: its first answer; then their number
+  std::vector<size_t> first;      // the same, by sequence: its first answer; at the end all.size()
   std::vector<double> scores;     // model of scores: [answers · labels]
   std::vector<double> slopes;     // derivatives of the objective: by answer, or as `scores`
 };
