@@ -1,6 +1,6 @@
 // Which rows of a run's adapters, and of the other parameters that it trains, belong to which
 // tensor of a Hugging Face folder. A tensor of the folder may hold several of mtrain's matrices,
-// and the other way round. Values.
+// and several tensors may hold one of mtrain's parameters. Values.
 #pragma once
 #include <string>
 #include <vector>
