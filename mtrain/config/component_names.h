@@ -27,10 +27,10 @@ const Schema* component_of(const Schema& section, const Node& given, const Schem
 void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
                         const SchemaCatalog& catalog, Report& report);
 /// For a resolved recipe (its text is `resolved`) whose `type` an override has changed: removes
-/// those settings of the old component that the recipe wrote and that the new component does not
-/// have, or of which they are the old component's defaults or no choices of the new one. Where an
-/// override gives one file (`path`), removes the several of the recipe with their weights and
-/// phases, and the other way around.
+/// the settings of the old component that the recipe wrote, if the new component does not have
+/// them, if their values are the old component's defaults, or if the new component does not allow
+/// these values. If an override sets a single file (`path`), removes the recipe's list of files
+/// with its weights and phases; if an override sets a list, removes the recipe's single file.
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog);
 /// Before a map replaces the component of a section by the component `next`: removes the settings
 /// of the present component. The settings that all components of the section have stay.

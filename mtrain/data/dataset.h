@@ -53,8 +53,8 @@ struct Sample {
   /// The label of a sample with a single answer: true if the answer is good. For objectives over
   /// labeled answers. True before get(), so a source without labels need not set it.
   bool good = true;
-  /// Of a pair of answers for a model of scores: by how much the chosen one's should be higher. 0
-  /// before get(), so a source without margins need not set it.
+  /// For a pair of answers and a model of scores: by how much the score of the chosen answer should
+  /// exceed that of the rejected one. 0 before get(), so a source without margins need not set it.
   float margin = 0;
   /// The counter for this sample's random changes. A source that repeats another source's samples
   /// sets a different value for each repetition; empty: the index of the sample.

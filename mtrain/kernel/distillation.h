@@ -13,8 +13,9 @@
 
 namespace mtrain {
 
-/// Each has, from the logarithms of a probability of student and teacher: `terms`, the addend of
-/// the loss and of Σ s g; `gradient`, that of the loss with respect to z, given Σ s g (`mean`).
+/// The kinds of divergence. Each has two functions of the log-probabilities that student and
+/// teacher give one token: `terms` returns this token's addends of the loss and of Σ s g;
+/// `gradient` returns the gradient of the loss with respect to z, given Σ s g (`mean`).
 struct ForwardKl {
   MT_HD Pair terms(float log_s, float log_t) const {
     return {exp_fast(log_t) * (log_t - log_s), 0};
@@ -72,7 +73,7 @@ struct LogProbabilities {
 };
 
 /// The divergence over the first `n` columns, and Σ s g; both 0 where the target is ignored (< 0).
-/// Of a shard of the vocabulary, with the lse of the whole one: its part of both sums.
+/// For a shard of the vocabulary, given the lse of the whole one: this shard's part of both sums.
 template <class Team, class T, class Map, class Divergence>
 MT_HD void distillation_row(Team team, const LogProbabilities<T, Map>& logs, Divergence divergence,
                             int32_t target, int64_t n, float* loss, float* mean) {

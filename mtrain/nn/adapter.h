@@ -30,8 +30,8 @@ struct AdapterOptions {
   bool magnitudes = false;     // the norm of each row of w + s · b · a is trained
   bool share_experts = false;  // all experts of a block have one adapter
   std::vector<std::string> targets;  // patterns of AdapterPlan::matrices_of
-  std::vector<std::string> exclude;  // the same, without adapters although a target matches
-  std::vector<std::string> feedforward = {};  // those whose vector multiplies the inputs
+  std::vector<std::string> exclude;  // patterns of weights without adapters; override `targets`
+  std::vector<std::string> feedforward = {};  // patterns of weights whose vector scales the inputs
   std::vector<std::string> train;             // patterns of further parameters that are trained
 };
 
@@ -47,12 +47,11 @@ class MT_API AdapterPlan {
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
-  /// Whether the vector of a weight multiplies its inputs. Error(config) if that is asked for some
-  /// of its matrices only, since they share them.
+  /// Whether the vector of a weight multiplies its inputs. Error(config) if `feedforward` matches
+  /// only some of the weight's matrices, since all of them share the inputs.
   bool scales_input(const std::string& weight, const std::vector<LogicalMatrix>& matrices);
-  /// Whether the matrices of experts get adapters: a pattern of `targets` that has the word experts
-  /// must match, so that others, such as mlp.*, leave them out. `weight`:
-  /// "layers.3.mlp.experts.up".
+  /// Whether the matrices of experts get adapters. Only patterns of `targets` that contain the word
+  /// "experts" can match them, so mlp.* does not. `weight`: "layers.3.mlp.experts.up".
   bool adapts_experts(const std::string& weight);
   /// Whether a parameter is trained: true for adapters, and for parameters that match a pattern of
   /// `train`.
@@ -93,10 +92,10 @@ class MT_API AdapterPlan {
 /// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
 /// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
 /// other one are partial sums. The magnitudes m are those of the rows of the weight:
-/// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that a start needs no norms and
-/// bf16 keeps its digits. A vector l, in place of all that, is `ia3_l` = l - 1: [out] for the
-/// results, bias included, or [in] for the inputs, sharded like that dimension of the weight; rows
-/// of matrices without an adapter are multiplied by 1.
+/// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that initialization needs no norms
+/// and bf16 keeps its digits. With vectors (IA3), there are no a, b and m, but a vector l, stored
+/// as `ia3_l` = l - 1: [out] for the results, bias included, or [in] for the inputs, sharded like
+/// that dimension of the weight; rows of matrices without an adapter are multiplied by 1.
 class MT_API Adapter {
  public:
   /// The adapters of a weight according to the plan of `scope`, the scope of its layer; nothing if
@@ -134,7 +133,7 @@ class MT_API Adapter {
   bool has_norms() const { return magnitudes_ && plan_->is_on(); }
   const AdapterPlan* plan_;
   Parameter *a_ = nullptr, *b_ = nullptr, *magnitudes_ = nullptr, *vector_ = nullptr;
-  bool of_input_ = false;  // the vector is
+  bool of_input_ = false;  // the vector multiplies the inputs, not the results
   ColumnGain gain_ = {};   // 1 + vector, where the rows have an adapter
   float scale_, dropout_;
   uint64_t dropout_key_;

@@ -29,7 +29,7 @@ struct MT_API BlockSettings {
   LogitMap logits() const {
     return {.scale = static_cast<float>(logit_scale), .cap = static_cast<float>(logit_cap)};
   }
-  /// The factor of the embeddings in a stream of this type.
+  /// The factor by which embeddings are multiplied, if the residual stream has this dtype.
   float embedding_factor(int64_t hidden_size, DType dtype) const;
   bool norms_before() const { return norm_position != "post"; }
   bool norms_after() const { return norm_position != "pre"; }

@@ -44,13 +44,14 @@ struct MT_API DecoderSettings {
   double latent_scale() const;
   /// The number of elements of a head to which rotary positions apply.
   int64_t rotary_head_dim() const { return latent ? latent->heads.rotary : head_layout().head_dim; }
-  /// The rotary positions of block `index`: those of all blocks, or of blocks with a window.
+  /// The rotary positions of block `index`; blocks with a window may have a base of their own
+  /// (RopeConfig::local_theta).
   RopeConfig rope_of(int64_t index) const;
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
   float std() const { return static_cast<float>(init_std); }
-  /// Whether the head shares the embedding's matrix; a head of scores has none of it.
+  /// Whether the head shares the embedding's matrix; never for a head of scores.
   bool ties_head() const { return tie_embeddings && labels == 0; }
   /// The init_std of projections into the residual stream: smaller, so that its variance does not
   /// grow with depth (GPT-2, §2.3).

@@ -27,8 +27,8 @@ struct ComputedPart {
   /// Further parameters that the part reads: paths of parameters, or of scopes for all parameters
   /// below them.
   std::vector<std::string> reads = {};
-  bool auxiliary = false;  // a block next to the model's own, for a loss that only training has: it
-                           // is recomputed by itself, and does not run without backward
+  bool auxiliary = false;  // an additional block for a training-only loss: it is recomputed
+                           // separately, and does not run without backward
 };
 
 struct ModelPart {

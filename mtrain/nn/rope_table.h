@@ -21,7 +21,7 @@ namespace mtrain {
 ///             original_max_positions and from another beyond (Ding et al. 2024, arXiv:2402.13753)
 ///   llama3    low frequencies are divided, middle ones blended (Llama 3.1)
 struct MT_API RopeConfig {
-  double theta = 10000, local_theta = 0;  // local_theta 0: blocks with a window are as the others
+  double theta = 10000, local_theta = 0;  // local_theta: for blocks with a window; 0: none
   std::string scaling = "none";
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_positions = 8192;

@@ -34,8 +34,8 @@ class MT_API ScoreHead {
   /// labels_of=token, kScoreBias [L]. They are not sharded over tp.
   ScoreHead(const Scope& model, const Dim& embed, int64_t labels, const std::string& labels_of,
             float init_std);
-  /// Scores [T,L] in float, equal on all ranks of tp, of the tokens that this rank has of cp.
-  /// Products of bf16 and fp16 are added up in float and not rounded.
+  /// Scores [T,L] in float, for the tokens that this rank of cp holds; equal on all ranks of tp.
+  /// Products of bf16 and fp16 are accumulated in float, and the sums are not rounded.
   Tensor operator()(const Tensor& x_TD) const;
 
  private:

@@ -81,8 +81,8 @@ MT_API std::vector<std::string> hf_label_names(const std::string& config_json,
 MT_API std::string hf_model_plugin(const std::string& config_json, const std::string& file_name,
                                    const HfFamilies& families, const PluginSchema& schema_of);
 
-/// The family by which a plugin reads the folder's tensors: the folder's own, or, if that is
-/// another plugin's and was accepted all the same, the plugin's first.
+/// The family by which a plugin reads the folder's tensors: the folder's own family; if that
+/// belongs to another plugin and was accepted nevertheless, the plugin's first family.
 MT_API const HfFamily& hf_family_of(const std::string& config_json, const std::string& file_name,
                                     const HfFamilies& families, const std::string& plugin);
 

@@ -1,6 +1,6 @@
-// The key of config.json that says for which length of sequences a model was trained, such as
-// max_position_embeddings of models with rotary positions: nothing is computed from it, but weights
-// know no positions beyond it. Stateless functions; safe from any thread.
+// The key of config.json with the length of sequences for which a model was trained, such as
+// max_position_embeddings of models with rotary positions: nothing is computed from it, but the
+// model was not trained on later positions. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 
@@ -12,12 +12,12 @@
 
 namespace mtrain {
 
-/// Whether a key without effect on the model says this length.
+/// Whether a key without effect on the model holds this length.
 bool hf_gives_length(const HfKey& key);
 
-/// What export writes at a key without effect: the value of the folder of origin or, if it is such
-/// a length, `trained`, that of the run's sequences, where that is longer. The factors of the
-/// scaling dynamic and longrope depend on the length, so there it stays.
+/// The value that export writes for a key without effect on the model: that of the folder of
+/// origin. If the key holds this length, it is at least `trained`, the length of the run's
+/// sequences, except with the scalings dynamic and longrope, whose factors depend on it.
 hf::Json hf_kept_value(const HfKey& key, const hf::Json& theirs, int64_t trained,
                        const HfModel& model);
 

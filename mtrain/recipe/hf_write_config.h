@@ -44,7 +44,7 @@ MT_API std::string hf_config_with_dtype(const std::string& config_json,
 
 /// The family in which to write a run of the model plugin: the one that `wanted` names, or that of
 /// the folder from which the run started (`source`: its config.json, or empty), or the first that
-/// can express all settings. Throws Error(config) that names the settings in the way.
+/// can express all settings. Throws Error(config) that names the settings that prevent it.
 MT_API const HfFamily& hf_family_for_export(const HfFamilies& families, const std::string& wanted,
                                             const std::string& source, const HfModel& model);
 

@@ -14,7 +14,7 @@ namespace mtrain {
 /// follows.
 inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
 
-/// The setting that names classes, and so says which of them a score belongs to.
+/// The setting with the names of the classes; their order says which class a score belongs to.
 inline constexpr const char* kClassNames = "dataset.labels";
 
 /// Compares the recipe of a checkpoint with the current one, setting by setting, by the resume

@@ -1,6 +1,6 @@
 // Which rows of a run's adapters, and of the other parameters that it trains, belong to which
 // tensor of a Hugging Face folder. A tensor of the folder may hold several of mtrain's matrices,
-// and the other way round. Values.
+// and several tensors may hold one of mtrain's parameters. Values.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,22 +16,22 @@ struct AdaptedTensor {
   /// A matrix of one of mtrain's weights.
   struct Block {
     std::string layer;   // "layers.3.attn.qkv"
-    int64_t matrix = 0;  // among those of the weight that have adapters
+    int64_t matrix = 0;  // index among the weight's matrices with adapters
     bool operator==(const Block&) const = default;
   };
   struct Row {
-    int64_t row = 0;  // of the folder's weight
+    int64_t row = 0;  // in the folder's weight
     size_t block = 0;
-    int64_t layer_row = 0;  // of the layer's b
+    int64_t layer_row = 0;  // in the layer's b
   };
   std::string name;  // of the tensor
   int64_t out = 0, in = 0;
   bool transposed = false;  // the file stores [in,out]
-  int64_t stacks = 1;       // so many matrices [out / stacks, in] one after the other
-  bool experts = false;     // of experts
-  bool of_input = false;    // a vector that multiplies the inputs
+  int64_t stacks = 1;       // the tensor is this many matrices [out / stacks, in] in a row
+  bool experts = false;     // the weight of experts
+  bool of_input = false;    // the adapter is a vector that multiplies the inputs
   std::vector<Block> blocks;
-  std::vector<Row> rows;  // those that have an adapter
+  std::vector<Row> rows;  // the rows with an adapter
 };
 
 /// One layer with adapters. `out`: rows of all b, which are fewer than those of the weight if
@@ -39,7 +39,7 @@ struct AdaptedTensor {
 struct AdaptedLayer {
   std::string layer;
   int64_t out = 0, in = 0, matrices = 0;
-  Shape a = {}, b = {};   // of lora_a and lora_b; of a layer with a vector: none
+  Shape a = {}, b = {};   // of lora_a and lora_b; empty for a layer with a vector
   Shape vector = {};      // of ia3_l
   bool of_input = false;  // the vector multiplies the inputs
 };

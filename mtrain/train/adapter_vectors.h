@@ -18,9 +18,10 @@ using LayerVectors = std::map<std::string, std::vector<float>>;
 PeftModule vector_module(const AdaptedTensor& tensor, const LayerVectors& vectors);
 /// By layer, the module of the folder whose gains multiply the inputs.
 using InputModules = std::map<std::string, const PeftModule*>;
-/// Writes a module's gains to the vectors of the layers. Returns what does not fit; empty: all did.
-/// `inputs`: the modules that were taken before, which is noted; one layer has one vector for
-/// inputs that several modules of the folder share.
+/// Writes a module's gains to the vectors of the layers. Returns a description of a mismatch;
+/// empty: none. `inputs`: the modules whose gains of inputs were written before; this call adds its
+/// own. Several modules of the folder can share the inputs of one layer, which has one vector for
+/// them.
 std::string take_vector(const PeftModule& m, const AdaptedTensor& tensor, LayerVectors& vectors,
                         InputModules& inputs);
 

@@ -9,8 +9,8 @@
 
 namespace mtrain {
 
-/// Makes the objective of the recipe, and throws what its constructor throws. Null for
-/// objective.type=tokens, which is none over answers.
+/// Makes the objective of the recipe, and throws what its constructor throws. Null if it is not an
+/// objective over answers: objective.type=tokens.
 MT_API std::unique_ptr<Objective> make_objective(const Recipe& recipe, PluginHost& plugins);
 /// Throws Error(data) with the location of the first record from which the recipe's objective
 /// cannot learn.

@@ -25,7 +25,7 @@ struct HfImportOptions {
   /// The folder has a dense model, whose MLPs become the experts (model.init_upcycle). Routers
   /// start from random values. `family` is then that of the dense model.
   std::optional<Upcycling> upcycling = {};
-  /// Splits weights into adapters and what is left (peft.init=pissa); null: weights stay whole.
+  /// Splits weights into adapters and residuals (peft.init=pissa); null: weights stay whole.
   PrincipalStart* principal = nullptr;
   /// The folder has a head over the vocabulary, and the model one of scores (nn/score_head.h),
   /// which starts from random values; Error(config) if that is frozen. The folder's is not read.

@@ -36,8 +36,8 @@ struct PeftModule {
                                   // of its bias [out], or of its columns [in]; no a and b
   bool of_input = false;          // gains are those of the columns
   int64_t start_rank =
-      0;  // the last ranks take away the start (peft.init=pissa): the others belong
-          // to what was left of the weight, all of them to the weight itself
+      0;  // peft.init=pissa: the last start_rank ranks subtract the initial adapter. All
+          // ranks apply to the folder's weight, those before the last to the residual
   /// The place of an element of [out,in] in the file's tensor.
   int64_t element(int64_t row, int64_t column) const {
     const int64_t height = out / stacks;

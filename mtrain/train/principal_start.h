@@ -1,6 +1,6 @@
 // Adapters that start from the principal singular vectors of their weights (PiSSA: Meng et al.
-// 2024, arXiv:2404.02948): b · a times the scale are the largest `rank` singular values of each
-// adapted matrix with their vectors, and the frozen weight is what is left of it. Computed anew
+// 2024, arXiv:2404.02948): b · a times the scale is the truncated SVD of each adapted matrix
+// (its `rank` largest singular values), and the frozen weight is the residual. Computed anew
 // from the weights of model.init_from at each start, with the same bits in every layout. For the
 // rank's own thread.
 #pragma once
@@ -21,9 +21,9 @@ class MT_API PrincipalStart {
 
   /// Whether the parameter is a weight with adapters.
   bool splits(const Parameter& weight) const { return plans_.contains(weight.name); }
-  /// Replaces the values of a whole weight [out,in] by what is left of it, and fills this rank's
-  /// part of its adapters. They have the values that the compute dtype has, too, so that both parts
-  /// are one weight. Other parameters stay as they are.
+  /// Replaces the values of a whole weight [out,in] by the residual, and fills this rank's part of
+  /// its adapters, which are rounded to the compute dtype before the residual is computed, so that
+  /// both parts add up to the weight. Other parameters stay as they are.
   void split(const Parameter& weight, std::span<float> whole);
   /// The names of all weights with adapters.
   std::vector<std::string> weights() const;

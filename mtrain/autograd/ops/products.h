@@ -99,14 +99,15 @@ void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const T
                             const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
                             int64_t valid, const VocabularyPart& part, const LogitMap& map);
 
-/// What the gradient of a distillation needs of some rows in addition to the logits: float [T]
-/// each.
+/// Values that the gradient of a distillation needs in addition to the logits, for some rows: float
+/// [T] each.
 struct DistilledRows {
   Tensor lse, teacher_lse, mean;
 };
-/// The same rows of what has one entry for each token.
+/// Slices the members that have one entry for each token to rows [begin, end).
 Distillation slice(const Distillation& whole, int64_t begin, int64_t end);
-/// loss[T], lse[T] as cross_entropy_losses(), of a distillation. Also writes its two parts.
+/// loss[T] and lse[T] of a distillation, as cross_entropy_losses() for cross-entropy. Also writes
+/// the divergence and the cross-entropy to `distillation`.
 DistilledRows distillation_losses(ExecutionContext& ctx, const Tensor& logits,
                                   const Tensor& targets, const Tensor& loss, const Tensor& lse,
                                   int64_t valid, const VocabularyPart& part, const LogitMap& map,

@@ -1,4 +1,4 @@
-// The tokens by which random draws of the residual stream are addressed. Stateless.
+// The global token indices that key the random draws of the residual stream. Stateless.
 #pragma once
 #include <vector>
 

@@ -12,9 +12,9 @@
 namespace mtrain {
 
 struct ObjectiveSection {
-  /// The objective of model and dataset: the mean of the targets' losses.
+  /// The type for the objective of model and dataset: the mean of the targets' losses.
   static constexpr const char* kTokens = "tokens";
-  /// That of a teacher (settings/distillation.h), on the same targets.
+  /// The type for distillation from a teacher (settings/distillation.h), on the same targets.
   static constexpr const char* kDistillation = "distillation";
   std::string type = kTokens, reference = "auto";
   bool teaches() const { return type == kDistillation; }
@@ -76,13 +76,13 @@ struct PeftSection {
   double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false, double_quant = true;
   std::vector<std::string> targets, exclude, train, feedforward = {"mlp.down"};
-  /// `targets`, or the weights that methods of this type adapt without them.
+  /// `targets`, or the default targets of this type if `targets` is empty.
   std::vector<std::string> adapted() const;
-  /// Weights of the model are frozen.
+  /// Whether the model's weights are frozen.
   bool frozen() const { return type != "none"; }
-  /// Adapters start from the singular vectors of their weights.
+  /// Whether adapters start from the singular vectors of their weights.
   bool starts_principal() const { return frozen() && init == "pissa" && init_from.empty(); }
-  /// Of an adapter's output.
+  /// The factor of an adapter's output.
   double scale() const;
   bool share_expert_adapters = true;
   void bind(Fields& f);
