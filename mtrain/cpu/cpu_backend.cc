@@ -45,12 +45,13 @@ class CpuBackend final : public Backend {
     bool slow = has_slow_bf16_pairs();
     if (slow && isa_.name == "v4_bf16")
       return {false,
-              "on this CPU, bf16 is not faster than fp32 with kernels of level v4_bf16; it is with "
+              "on this CPU, bf16 is not faster than fp32 with kernels of level v4_bf16, only with "
               "those of v4_amx"};
     if (has_bf16_products(isa_)) return {true, "this CPU has bf16 arithmetic"};
     if (processor_has_bf16_products())
       return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic",
-                         slow ? ", and that of v4_bf16 is slow here" : ", though this CPU has")};
+                         slow ? ", and level v4_bf16 is slower than fp32 on this CPU"
+                              : ", though this CPU has")};
     return {false, "this CPU has no bf16 arithmetic"};
   }
   void* allocate(Device device, size_t bytes) override {

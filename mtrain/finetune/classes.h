@@ -40,8 +40,8 @@ MT_API int32_t class_of(const Json& label, const std::vector<std::string>& names
                         const std::string& place);
 /// Error(config) unless `names` (dataset.labels) are none, or `classes` different ones.
 MT_API void require_class_names(const std::vector<std::string>& names, int64_t classes);
-/// Which of more than `most` ids to remove: the end of the text, not the tokens that the tokenizer
-/// adds after it. From the first one to that after the last one.
+/// The range [begin, end) of ids to remove if there are more than `most`: the end of the text, not
+/// the tokens that the tokenizer adds after it.
 MT_API std::pair<size_t, size_t> text_to_remove(const std::vector<int32_t>& ids, size_t most,
                                                 const Tokenizer& tokenizer);
 

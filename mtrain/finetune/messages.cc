@@ -321,7 +321,8 @@ std::string EmptyAnswers::warning(const std::string& file, int64_t records) cons
   if (count == 0) return {};
   return cat(file, ": ", count, " of ", counted(records, "record"),
              count == 1 ? " has an empty answer" : " have an empty answer", " (first: ", first,
-             "), which teaches at most to end at once\n  help: remove these records, or correct "
+             "), from which the model can only learn to stop at once\n  help: remove these "
+             "records, or correct "
              "dataset.columns if the answers are in another field");
 }
 

@@ -53,10 +53,10 @@ std::string field_names(const Json& record);
 /// template puts them into a text. Throws RecordFault.
 void refuse_with_texts(const Json& record, const Columns& columns);
 
-/// Whether a text that is to be trained on, or a message of the assistant without calls, is empty.
+/// Whether the text to train on, or a message of the assistant without tool calls, is empty.
 bool has_empty_answer(const Example& example);
 
-/// Counts such records and remembers the first. Value.
+/// Counts records with empty answers and keeps the place of the first one. Value.
 struct EmptyAnswers {
   int64_t count = 0;
   std::string first;

@@ -45,8 +45,8 @@ bool has_prompt(const Conversation& messages, std::string_view prompt) {
   if (std::ranges::any_of(users, [&](const auto& user) { return trim(user) == trim(prompt); }))
     return true;
   throw RecordFault{
-      cat("has the prompt '", printable(prompt, 60),
-          "', and messages with other words of the user: '", printable(users.front(), 60), "'"),
+      cat("has the prompt '", printable(prompt, 60), "', but the user's messages differ from it: '",
+          printable(users.front(), 60), "'"),
       "leave the prompt out, or messages of the user; dataset.columns={prompt: none} "
       "ignores it"};
 }
@@ -222,7 +222,7 @@ void PreferenceFile::log_unused() const {
 
 void PreferenceFile::log_summary(int64_t seq_length) const {
   log_unused();
-  const std::string words = cat(summary(seq_length), "; its answers are learnt ", form);
+  const std::string words = cat(summary(seq_length), "; its answers are trained on ", form);
   if (too_long == 0 && untrained == 0) return log_info(words);
   log_warn(words, "\n  help: ",
            too_long == 0
@@ -288,11 +288,12 @@ class PreferenceLoader {
       for (std::string& warning : settings_.records.unused_templates(what))
         file_.unused.push_back(std::move(warning));
     if (chats_ > 0 && texts_ > 0)
-      file_.unused.push_back(cat(
-          what, ": the answers of ", texts_, " of ", counted(texts_ + chats_, "record"),
-          " (first: ", first_text_,
-          ") are texts, which are learnt without the chat template of the others\n  help: write "
-          "these answers as messages, or train on the two kinds in separate runs"));
+      file_.unused.push_back(
+          cat(what, ": the answers of ", texts_, " of ", counted(texts_ + chats_, "record"),
+              " (first: ", first_text_,
+              ") are texts, which are trained on without the chat template of the others\n  help: "
+              "write "
+              "these answers as messages, or train on the two kinds in separate runs"));
     if (file_.alike > 0 && file_.alike < file_.size())
       file_.unused.push_back(cat(what, ": ", alike_words(file_),
                                  "\n  help: remove these records (first: ", first_alike_, ")"));

@@ -17,7 +17,7 @@ struct MT_API RecordFiles {
   bool own_splits() const { return !valid_path.empty() || !test_path.empty(); }
 };
 
-/// Error(config) if a split was asked for that has no data.
+/// Error(config) if the requested split has no data.
 MT_API void require_split(bool there, Split which);
 
 }  // namespace mtrain::finetune

@@ -27,8 +27,8 @@ void LabeledSettings::bind(Fields& f) {
       .example("pos_tags");
   f("separator", separator, "the text between two words");
   f("labeled", labeled,
-    "which tokens of a word have its class; first: the first one, as usual in transformers, all: "
-    "each, but after the first one of B-PER they have I-PER")
+    "which tokens of a word get its class; first: only the first token, as usual with "
+    "transformers, all: each token, with I-PER after the first token of B-PER")
       .one_of({"first", "all"});
   f("packing", packing,
     "none: a sample is one record, offline: a sample is several short records, each a sequence of "

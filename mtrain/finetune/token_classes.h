@@ -48,10 +48,10 @@ struct MT_API LabeledFile {
 
 /// Encodes words as one text with `separator` between them, with the special tokens that the
 /// tokenizer adds. The class of a word is that of its first token. `further`: by class, that of the
-/// word's other tokens; empty: they have none. A token belongs to the first word of which it has a
-/// character and, if that has its class already and gives its other tokens none, to the next one of
-/// which it has the beginning. `lost`: the number of words with a class and without a token is
-/// added. REQUIRES: as many classes as words.
+/// word's other tokens; empty: they have none. A token belongs to the first word with which it
+/// shares a character. If that word has its class already and gives none to further tokens, the
+/// token belongs to the next word that begins inside it. `lost`: the number of words with a class
+/// and without a token is added. REQUIRES: as many classes as words.
 MT_API LabeledText encode_words(const std::vector<std::string>& words,
                                 const std::vector<int32_t>& classes, const std::string& separator,
                                 std::span<const int32_t> further, const Tokenizer& tokenizer,

@@ -94,7 +94,7 @@ void Job::start_watch() {
   char ready = rank() == 0 || watch_->connect(text_in(endpoint), reason) ? 1 : 0;
   if (ready == 0)
     log_warn("rank ", rank(), " cannot reach rank 0 over TCP (", reason,
-             "): ranks that die or stop are only noticed after dist.timeout_minutes");
+             "): ranks that die or stop are detected only after dist.timeout_minutes");
   std::vector<char> all(static_cast<size_t>(size()), 1);
   if (rank() == 0)
     for (int r = 1; r < size(); ++r)

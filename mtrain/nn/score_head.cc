@@ -12,15 +12,16 @@ constexpr int64_t kMostLabels = 1 << 16;
 void bind_labels(Fields& f, int64_t& labels, std::string& of,
                  const std::vector<std::string>& choices) {
   f(kLabelsSetting, labels,
-    "scores, in place of the head over the vocabulary; 1: a reward model, more: a classifier, 0: "
-    "the model predicts tokens")
+    "number of scores of a score head, which replaces the vocabulary head; 1: a reward model, "
+    "more: "
+    "a classifier, 0: the model predicts tokens")
       .min(0)
       .max(kMostLabels)
       .resume(ResumeClass::impossible)
       .renamed_from({"num_labels"});
   f(kLabelsOfSetting, of,
-    "what has the labels; sequence: its last token has the scores, token: each token has, and the "
-    "head a bias")
+    "which tokens have scores; sequence: the last token of a sequence, token: each token, and the "
+    "head has a bias")
       .one_of(choices)
       .resume(ResumeClass::impossible);
 }

@@ -38,8 +38,8 @@ void take_labels(const Json& config, const HfFamily& family, HfFolderConfig& out
   out.refused.push_back(
       {.key = "problem_type",
        .what = cat("problem_type is ", problem.dump(),
-                   "; mtrain trains one label of several (single_label_classification), or one "
-                   "score as a reward"),
+                   "; mtrain supports single-label classification "
+                   "(single_label_classification), and a single score as a reward"),
        .fix = "if the labels exclude each other, set problem_type to null in config.json"});
 }
 

@@ -390,15 +390,15 @@ void check_used_model(const Recipe& recipe, const PluginHost& plugins, const Che
       return !line.starts_with("model.") && !line.starts_with("peft.") && !names;
     });
   if (!changes.impossible.empty())
-    throw Error(ErrorClass::checkpoint,
-                cat(checkpoint, " has the weights of another model than these settings describe:",
-                    lines(changes.impossible)),
-                changes.impossible.size() == 1
-                    ? "leave out this setting: the saved value applies"
-                    : "leave out these settings: the saved values apply");
+    throw Error(
+        ErrorClass::checkpoint,
+        cat(checkpoint,
+            ": its weights do not fit these settings of the model:", lines(changes.impossible)),
+        changes.impossible.size() == 1 ? "leave out this setting: the saved value applies"
+                                       : "leave out these settings: the saved values apply");
   if (!changes.changes_result.empty())
-    log_warn("changed settings of the model, so it computes another function than the one that ",
-             checkpoint, " was trained as:", lines(changes.changes_result));
+    log_warn("with these changed settings, the model computes another function than the one that ",
+             checkpoint, " was trained with:", lines(changes.changes_result));
 }
 
 bool continues_run(const Recipe& recipe) {

@@ -83,7 +83,8 @@ void add_width_faults(const HfModel& model, int64_t dense, std::vector<UpcycleFa
   if (own < 1 || dense % own != 0) {
     out.push_back(
         {setting, cat("is ", own, ", which does not divide the width of the folder's MLP, ", dense),
-         cat("choose ", dense, " for copies of the MLP, or a divisor for its parts")});
+         cat("choose ", dense, " (each expert is a copy of the MLP), or a divisor of ", dense,
+             " (each expert is a slice of it)")});
     return;
   }
   const int64_t parts = dense / own, experts = model.number("moe.experts"),

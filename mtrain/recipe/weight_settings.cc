@@ -41,7 +41,8 @@ std::string dense_plugin(const HfFamilies& families, const SchemaCatalog& catalo
   const Schema *theirs = schemas(dense), *ours = schemas(experts);
   const std::string why = theirs && ours ? not_upcyclable(*theirs, *ours) : "";
   MT_USER_CHECK(why.empty(), ErrorClass::config,
-                cat(kUpcycle, "=true, but ", file.name(), " is of no model to start from: ", why),
+                cat(kUpcycle, "=true, but experts cannot be initialized from the model of ",
+                    file.name(), ": ", why),
                 "take a folder of llama, mistral, qwen2, qwen3 or another dense decoder, and "
                 "model.type=moe; or leave model.init_upcycle out");
   return dense;
@@ -317,7 +318,10 @@ void judge_setting(const HfSetting& theirs, const Node& ours, const std::string&
                  : theirs.theirs == theirs.path ? cat(", where ", theirs.path, " is ")
                                                 : cat(", whose ", theirs.theirs, " means "),
                  brief(theirs.value)))
-      .fix(implied ? cat(leave, "; to compute another function than the folder's all the same: ",
+      .fix(implied ? cat(leave,
+                         "; to use this value nevertheless, so that the model computes another "
+                         "function than "
+                         "the folder's: ",
                          "model.init_ignore=[", theirs.path.substr(theirs.path.find('.') + 1), "]")
                    : leave);
 }

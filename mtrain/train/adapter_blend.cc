@@ -60,7 +60,7 @@ void require_same_shapes(const std::map<std::string, SameWeight>& weights, bool 
   }
   MT_USER_CHECK(faults.empty(), ErrorClass::config,
                 cat("the adapters do not fit together:\n  ", join(faults, "\n  ")),
-                ranks ? "adapters of the same model with different ranks can be joined by cat"
+                ranks ? "adapters with different ranks can only be combined by --method cat"
                       : "only adapters of the same model can be combined");
 }
 

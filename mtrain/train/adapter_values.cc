@@ -339,8 +339,8 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
   }
   if (split && warns)
     log_warn("peft.init_from: adapters of fused weights, such as ", split->module(),
-             ", are split into one for each matrix, with copies of lora_A: they start as the same "
-             "function, and train otherwise than in peft");
+             ", are split into one for each matrix, with copies of lora_A: the initial function "
+             "is the same, but training differs from peft");
   constexpr size_t kMost = 12;
   if (faults.size() > kMost) {
     const size_t more = faults.size() - kMost;

@@ -143,8 +143,9 @@ bool is_tied_table(const Recipe& recipe, const std::vector<std::string>& paramet
 
 std::string untied_fault(const std::string& tensor) {
   const char* other = tensor.ends_with("lm_head.weight") ? "embedding" : "output head";
-  return cat(tensor, " is also the ", other, " of this model, and peft, which trained it, unties ",
-             "the two unless adapter_config.json has ensure_weight_tying");
+  return cat(tensor, " is tied to the ", other,
+             " in this model, but the adapters were trained with ",
+             "untied weights (adapter_config.json lacks ensure_weight_tying)");
 }
 
 std::vector<std::string> whole_faults(const PeftAdapter& adapter, const AdapterLayout& layout,

@@ -83,7 +83,7 @@ void AnswerObjective::take_scores(const MicroBatch& batch, std::span<const float
     answers.all[i].score = answers.scores[i * labels_];
     MT_USER_CHECK(answers.all[i].tokens <= 1, ErrorClass::data,
                   cat("sample ", sample_of(i), " has ", answers.all[i].tokens,
-                      " targets in one sequence, and a model of scores has one"),
+                      " targets in one sequence, but a model of scores allows one"),
                   "a dataset for DatasetContext::labels sets the target of the last token only");
     const auto begin = answers.scores.begin() + static_cast<ptrdiff_t>(i * labels_),
                end = begin + static_cast<ptrdiff_t>(labels_);

@@ -60,9 +60,9 @@ Generator::Generator(Session& session) : session_(session) {
   const Node* labels = recipe.config.root().find("model.labels");
   MT_USER_CHECK(!labels || !labels->is(NodeKind::integer) || labels->as_int() == 0,
                 ErrorClass::config,
-                cat("the model gives a sequence ", labels ? brief(*labels) : "",
-                    " scores (model.labels) and predicts no tokens"),
-                "generate from a model with a head over the vocabulary; `mtrain eval` measures a "
+                cat("the model has a score head (model.labels=", labels ? brief(*labels) : "",
+                    ") and predicts no tokens"),
+                "generate from a model with a vocabulary head; `mtrain eval` measures a "
                 "model of scores");
   if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
   const Node* length = recipe.config.root().find("model.decoder_seq_length");

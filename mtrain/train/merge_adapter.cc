@@ -89,7 +89,7 @@ class MergedTensors final : public HfTensorSource {
     const auto has_codes = [&](const TensorInfo* t) { return coded && coded->has(t->name); };
     const auto tensors = source_.tensors();
     if (coded && static_cast<size_t>(std::ranges::count_if(tensors, has_codes)) != coded->size())
-      faults.push_back("the names of its tensors are not those of the family");
+      faults.push_back("its tensor names do not match the family");
     MT_USER_CHECK(
         faults.empty(), ErrorClass::checkpoint,
         cat(base.path().string(), " does not fit the adapters:\n  ", join(faults, "\n  ")),

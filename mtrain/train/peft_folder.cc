@@ -57,10 +57,10 @@ std::string whole_name(const PeftAdapter& adapter, const PeftWhole& whole) {
   const bool fits = last == "bias" ? !(adapter.ia3 && adapted) : last == "weight" && !adapted;
   MT_USER_CHECK(fits, ErrorClass::config,
                 cat("peft.train: the run trains ", whole.tensor, ", which ",
-                    adapted && last == "bias" ? "has a vector, too"
-                    : adapted                 ? "has an adapter, too"
+                    adapted && last == "bias" ? "also has a vector"
+                    : adapted                 ? "also has an adapter"
                                               : "is not the weight or the bias of a module",
-                    ": a folder of adapters cannot have it"),
+                    ": peft's format cannot store it"),
                 "merge the adapters into a folder of the whole model: mtrain merge RUN --into DIR");
   MT_USER_CHECK(whole.copies.empty(), ErrorClass::config,
                 cat("peft.train: the run trains ", whole.tensor,

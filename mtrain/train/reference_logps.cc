@@ -22,7 +22,7 @@ int64_t count_of(const SafetensorsFile& file, const char* name) {
   if (found != file.metadata().end())
     std::from_chars(found->second.data(), found->second.data() + found->second.size(), count);
   MT_USER_CHECK(count >= 0, ErrorClass::checkpoint,
-                cat(file.path().string(), " does not say its ", name),
+                cat(file.path().string(), " has no valid metadata entry ", name),
                 "start the run anew in an empty folder");
   return count;
 }
@@ -107,7 +107,7 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
   MT_USER_CHECK(values.size() == 2 * keys.size() && digest != file.metadata().end() &&
                     digest->second == digest_of(keys, values),
                 ErrorClass::checkpoint,
-                cat(path.string(), " is damaged: its digest is another one"), help);
+                cat(path.string(), " is damaged: its content does not match its digest"), help);
   ReferenceLogps out;
   for (size_t i = 0; i < keys.size(); ++i)
     out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});

@@ -133,8 +133,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
 
 void Session::note_new_score(const fs::path& from, const Options& options) const {
   if (options.score_follows || !recipe.settings.peft.init_from.empty()) return;
-  log_info(kScoreWeight, " starts from random values: ", printable(from.string()),
-           " has a head over the vocabulary, in whose place it is");
+  log_info(kScoreWeight, " is initialized randomly: ", printable(from.string()),
+           " has a vocabulary head, which the score head replaces");
 }
 
 void Session::import_weights(const fs::path& from, const Options& options) {

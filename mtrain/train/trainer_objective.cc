@@ -77,7 +77,7 @@ void Trainer::build_objective() {
       s.objective.reference != "auto")
     log_warn("objective.reference=", s.objective.reference,
              " has no effect: objective.type=", s.objective.type,
-             " compares with no reference here");
+             " does not use a reference with these settings");
   const Node* labels = recipe_.config.root().find("model.labels");
   const Tokenizer* tokenizer = session_.tokenizer.get();
   const bool scores = labels && labels->is(NodeKind::integer) && labels->as_int() > 0 &&
@@ -85,10 +85,11 @@ void Trainer::build_objective() {
   if (!scores || !first() || !tokenizer || !tokenizer->eod()) return;
   if (hf_pad_token(recipe_, tokenizer->pad()) == tokenizer->eod())
     log_warn(cat(
-        "the model pads with token ", *tokenizer->eod(),
-        ", its end of text: transformers takes a sequence's scores before such tokens, and "
-        "training takes them at its end; give the model another pad token before training "
-        "(pad_token_id of config.json, or pad_token of tokenizer_config.json where it has none)"));
+        "the model's padding token is ", *tokenizer->eod(),
+        ", the end-of-text token: transformers would read a sequence's scores before its "
+        "end-of-text token, while training reads them at that token; set another padding token "
+        "before training (pad_token_id of config.json, or pad_token of tokenizer_config.json where "
+        "it has none)"));
 }
 
 void Trainer::build_teacher() {

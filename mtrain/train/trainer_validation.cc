@@ -29,10 +29,9 @@ void Trainer::forget_other_validations() {
       sha256(cat(dataset_->identity(), '\n', s.validation.steps, '\n', s.eval_global_batch()));
   if (v.last >= 0 && v.samples != samples) {
     if (first())
-      log_warn("validations measure other samples than before: their lowest loss is forgotten",
-               out_of_patience()
-                   ? ", and the run, which had ended by validation.patience, continues"
-                   : "");
+      log_warn(
+          "validations measure other samples than before: their lowest loss is forgotten",
+          out_of_patience() ? "; the run, which validation.patience had stopped, continues" : "");
     v = {.kept_loss = v.kept_loss, .kept_step = v.kept_step};
   }
   v.samples = samples;

@@ -98,8 +98,9 @@ void warn_of_folder(const Recipe& recipe, const fs::path& folder, const Tokenize
   const std::string differing = differing_tokens(*theirs, tokenizer);
   if (differing.empty()) return;
   const std::string from = printable(recipe.settings.model.init_from);
-  log_warn("model.init_from: the tokenizer in ", from, " is another one: ", differing, "\n  there ",
-           printable(theirs->identity()), ",\n  here  ", printable(tokenizer.identity()),
+  log_warn("model.init_from: the tokenizer in ", from, " differs from the recipe's: ", differing,
+           "\n  there ", printable(theirs->identity()), ",\n  here  ",
+           printable(tokenizer.identity()),
            "\n  help: the rows of the embedding belong to its tokens; use them: ",
            "tokenizer={type: ", theirs->name(), ", path: ", from, "}");
 }

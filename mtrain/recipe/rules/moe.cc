@@ -28,7 +28,7 @@ constexpr Rule kMoeRules[] = {
      "dist.sp; dist.tp=1"},
     {"top-one-softmax", "model.moe.router.pre_softmax",
      "model.moe.top_k == 1 and model.moe.router.score == 'softmax'", "model.moe.router.pre_softmax",
-     "the softmax over one chosen expert is always 1", "the router would get no gradient",
+     "the softmax over a single selected expert is always 1", "so the router gets no gradient",
      "model.moe.router.pre_softmax; model.moe.router.score"},
     {"expert-bias-score", "model.moe.router.bias", "model.moe.router.bias",
      "model.moe.router.score in ['sigmoid', 'sqrtsoftplus'] or model.moe.router.pre_softmax",

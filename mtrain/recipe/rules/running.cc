@@ -11,37 +11,36 @@ constexpr Rule kRunningRules[] = {
     {"same-objective", "dataset.type", "", "samples.objective == learned.objective",
      "{dataset.type} has samples for the objective '{samples.objective}', but {learned.by} learns "
      "the objective '{learned.objective}'",
-     "choose a dataset with samples for that objective, or mock, which suits any; from preferences "
-     "learn the objectives over answers, such as objective=dpo, from classes "
-     "objective=classification, and from classes of tokens objective=token_classification",
+     "choose a dataset with samples for that objective, or mock, which fits any; preferences need "
+     "objective=dpo or another objective over answers, classes need objective=classification, and "
+     "classes of tokens need objective=token_classification",
      ""},
     {"objective-labels", "model.labels", "learned.score_pairs", "(model.labels ?? 0) > 0",
-     "{objective.type} learns scores of sequences, and the head is one over the vocabulary "
+     "{objective.type} trains scores of sequences, but the model has a vocabulary head "
      "(model.labels=0)",
-     "the models llama, moe and gpt2 have it", "model.labels=1; objective.type='tokens'"},
+     "llama, moe and gpt2 can have a score head", "model.labels=1; objective.type='tokens'"},
     {"objective-classes", "model.labels", "learned.scores and not learned.score_pairs",
      "(model.labels ?? 0) > 0",
-     "{objective.type} learns scores of classes, and the head is one over the vocabulary "
+     "{objective.type} trains scores of classes, but the model has a vocabulary head "
      "(model.labels=0)",
-     "model.labels is the number of classes; the models llama, moe and gpt2 have it, and bert for "
-     "classes of tokens",
+     "model.labels is the number of classes; llama, moe and gpt2 can have a score head, and bert "
+     "one for classes of tokens",
      "model.labels=max(2, len(dataset.labels ?? [])); objective.type='tokens'"},
     {"labels-names", "dataset.labels", "(model.labels ?? 0) > 0 and len(dataset.labels ?? []) > 0",
      "len(dataset.labels) == model.labels",
      "dataset.labels has {len(dataset.labels)} names, and model.labels is {model.labels}",
-     "weights that have another number of scores cannot start such a model",
+     "weights with another number of scores cannot initialize such a model",
      "model.labels=len(dataset.labels)"},
     {"objective-token-labels", "model.labels_of",
      "learned.token_scores and (model.labels ?? 0) > 0",
      "(model.labels_of ?? 'sequence') == 'token'",
-     "{objective.type} learns scores of each token (model.labels_of={model.labels_of})", "",
+     "{objective.type} needs scores of each token, but model.labels_of={model.labels_of}", "",
      "model.labels_of='token'"},
     {"objective-sequence-labels", "model.labels_of",
      "learned.scores and not learned.token_scores and (model.labels ?? 0) > 0",
      "(model.labels_of ?? 'sequence') == 'sequence'",
-     "{objective.type} learns scores of sequences, and the model has those of tokens "
-     "(model.labels_of={model.labels_of})",
-     "the model bert has scores of tokens only",
+     "{objective.type} needs scores of sequences, but model.labels_of={model.labels_of}",
+     "bert has scores of tokens only",
      "model.labels_of='sequence'; objective.type='token_classification'"},
     {"objective-one-class", "model.labels",
      "learned.scores and not learned.score_pairs and train.steps != 0", "(model.labels ?? 0) != 1",
@@ -49,9 +48,8 @@ constexpr Rule kRunningRules[] = {
      "nothing to learn",
      "model.labels is the number of classes", "model.labels=2"},
     {"objective-one-label", "model.labels", "learned.score_pairs", "(model.labels ?? 1) <= 1",
-     "{objective.type} compares one score of each answer "
-     "(model.labels={model.labels})",
-     "", "model.labels=1"},
+     "{objective.type} needs one score per answer, but model.labels={model.labels}", "",
+     "model.labels=1"},
     {"labels-objective", "model.labels", "(model.labels ?? 0) > 0", "learned.scores",
      "a model of scores (model.labels={model.labels}) cannot learn the objective "
      "{objective.type}, which needs a head over the vocabulary",
@@ -64,9 +62,10 @@ constexpr Rule kRunningRules[] = {
      "'{predicted.objective}'",
      "answers are predicted token by token, e.g. model=llama", "objective.type='tokens'"},
     {"objective-mtp", "objective.type", MT_ANSWERS, "(model.mtp.layers ?? 0) == 0",
-     "{objective.type} has no losses of multi-token prediction "
+     "{objective.type} cannot be combined with multi-token prediction "
      "(model.mtp.layers={model.mtp.layers})",
-     "they are losses of single tokens", "model.mtp.layers=0; objective.type='tokens'"},
+     "its loss is over whole answers, not over single tokens",
+     "model.mtp.layers=0; objective.type='tokens'"},
     {"objective-graphs", "cuda_graph.type", MT_ANSWERS, "not graphs",
      "a step of {objective.type} cannot be recorded",
      "the host computes the objective between forward and backward", "cuda_graph.type='none'"},
@@ -81,9 +80,10 @@ constexpr Rule kRunningRules[] = {
      MT_ANSWERS " and objective.reference == 'adapters'",
      "peft.type != 'none' and peft.init_from == '' and len(peft.train) == 0 and "
      "peft.init != 'pissa' and (model.init_from != '' or dataset.type == 'mock')",
-     "without its adapters, the model is not the initial one",
-     "it is where all that is trained are adapters that start as nothing: peft.type=lora with "
-     "model.init_from and without peft.init_from, peft.train and peft.init=pissa",
+     "objective.reference=adapters needs adapters that initially change nothing",
+     "the model without its adapters is the initial one only if nothing else is trained: "
+     "peft.type=lora, dora or ia3 with model.init_from and without peft.init_from, peft.train and "
+     "peft.init=pissa",
      "objective.reference='auto'"},
     {"distillation-teacher", "objective.teacher", MT_TEACHER,
      "objective.teacher != '' or dataset.type == 'mock'", "there is no teacher",
@@ -188,20 +188,20 @@ constexpr Rule kRunningRules[] = {
      "peft.type='none'"},
     {"peft-pissa-base", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "model.init_from != ''", "peft.init=pissa needs model.init_from",
-     "only trained weights have singular vectors that matter", "peft.init='kaiming'"},
+     "random weights have no meaningful singular vectors", "peft.init='kaiming'"},
     {"peft-pissa-given", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "peft.init_from == ''", "adapters of peft.init_from do not start from singular vectors",
-     "exported adapters of such a start belong to the whole weights: continue with them as with "
-     "any "
-     "others",
+     "exported PiSSA adapters apply to the full weights: continue to train them as plain LoRA "
+     "adapters",
      "peft.init='kaiming'"},
     {"peft-pissa-type", "peft.init", "peft.type != 'none' and peft.init == 'pissa'",
      "peft.type == 'lora'", "peft.init=pissa needs peft.type=lora, not {peft.type}",
-     "norms of rows would be those of what is left of the weights",
+     "row norms would be computed from the residual weights",
      "peft.type='lora'; peft.init='kaiming'"},
     {"peft-base-type", "peft.base", "peft.type != 'none' and peft.base != 'same'",
-     "peft.type == 'lora'", "weights as codes need peft.type=lora, not {peft.type}",
-     "norms and vectors of such weights are not implemented", "peft.type='lora'; peft.base='same'"},
+     "peft.type == 'lora'", "quantized base weights need peft.type=lora, not {peft.type}",
+     "row norms and gains of quantized weights are not implemented",
+     "peft.type='lora'; peft.base='same'"},
     {"peft-base-width", "model.hidden_size", "peft.base == 'nf4'", "model.hidden_size % 64 == 0",
      "rows of {model.hidden_size} elements are not whole blocks of 64", "nf4 stores such blocks",
      "peft.base='int8'; model.hidden_size"},
@@ -215,7 +215,7 @@ constexpr Rule kRunningRules[] = {
      "rows of {model.heads} heads of {head_width} on {dist.tp} ranks are not whole blocks of 64",
      "nf4 stores such blocks", "peft.base='int8'; dist.tp; model.heads"},
     {"peft-base-products", "peft.base", "peft.base != 'same'", "not fp8 and not fp4",
-     "weights as codes cannot be combined with products in FP8 or FP4",
+     "quantized base weights cannot be combined with matrix products in FP8 or FP4",
      "these would quantize the weights a second time",
      "peft.base='same'; mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
     {"peft-dropout-tp", "peft.dropout", "peft.type != 'none' and peft.dropout > 0", "dist.tp == 1",

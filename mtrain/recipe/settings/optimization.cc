@@ -10,16 +10,14 @@ using enum ResumeClass;
 
 void ObjectiveSection::bind(Fields& f) {
   f("type", type,
-    "what training minimizes; tokens: the mean loss of the targets, for which model and dataset "
-    "are "
-    "made; distillation: the distribution of a teacher over each next token, else the plugin of an "
-    "objective over answers")
+    "the training objective; tokens: the mean loss of the targets; distillation: a teacher's "
+    "distribution over each next token; otherwise the plugin of an objective over answers")
       .plugin("objective")
       .resume(impossible);
   f("reference", reference,
     "where an objective's reference log-probabilities come from; adapters: the model with its "
     "adapters switched off, precomputed: the initial model, before the first step, kept in the "
-    "run's folder; auto: adapters where these start as nothing, else precomputed")
+    "run's folder; auto: adapters if they initially change nothing, else precomputed")
       .one_of({"auto", "adapters", "precomputed"})
       .resume(impossible);
 }
@@ -263,8 +261,8 @@ double PeftSection::scale() const {
 void PeftSection::bind(Fields& f) {
   f("type", type,
     "fine-tuning method; none: train all parameters; lora: low-rank adapters; dora: also the norms "
-    "of the rows of the adapted weights (arXiv:2402.09353); ia3: only vectors that multiply their "
-    "results or inputs (arXiv:2205.05638)")
+    "of the rows of the adapted weights (arXiv:2402.09353); ia3: only vectors that scale the "
+    "outputs or inputs of weights (arXiv:2205.05638)")
       .one_of({"none", "lora", "dora", "ia3"})
       .resume(impossible);
   f("base", base,
@@ -278,8 +276,8 @@ void PeftSection::bind(Fields& f) {
       .resume(impossible);
   f("init", init,
     "initial values of adapters; kaiming: a uniform within 1 / sqrt(inputs), b zeros; gaussian: a "
-    "normal with deviation 1 / rank, b zeros; pissa: the principal singular vectors of the weight, "
-    "of which the rest stays frozen (arXiv:2404.02948)")
+    "normal with deviation 1 / rank, b zeros; pissa: the truncated SVD of the weight, whose "
+    "residual is frozen (arXiv:2404.02948)")
       .one_of({"kaiming", "gaussian", "pissa"})
       .resume(impossible);
   f("init_from", init_from,

@@ -33,10 +33,11 @@ struct MockConfig {
         .min(1)
         .resume(ResumeClass::safe);
     f("answers", answers,
-      "for objectives over answers; 2: a sample is a pair of answers to one prompt, of which the "
-      "rejected one is random, 1: one answer, every other one random and labeled bad, 0: text; "
-      "for a model of scores, a sample without answers is one sequence with a random class, or "
-      "with a class of each token that depends on the token")
+      "answers per sample, for objectives over answers; 2: a pair, whose rejected answer is "
+      "random, "
+      "1: one answer, every second one random and labeled bad, 0: plain text or, for a model of "
+      "scores, one sequence with a random class or with a class of each token that depends on the "
+      "token")
         .min(0)
         .max(2)
         .resume(ResumeClass::data);

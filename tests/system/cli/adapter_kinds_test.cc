@@ -293,5 +293,5 @@ TEST_CASE("what adapters of both kinds cannot have is refused before the run") {
   refuses(
       pissa +
           "objective=dpo objective.reference=adapters 'dataset={type: preference, path: p.jsonl}'",
-      "without its adapters, the model is not the initial one");
+      "needs adapters that initially change nothing");
 }

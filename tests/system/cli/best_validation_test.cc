@@ -48,7 +48,7 @@ TEST_CASE("a run ends after validation.patience validations without a lower loss
   CHECK(joined.back().at("val_loss") == whole.back().at("val_loss"));
 }
 
-TEST_CASE("other samples for validation continue a run that had ended by validation.patience") {
+TEST_CASE("other samples for validation continue a run that validation.patience had stopped") {
   Scratch scratch("mtrain-best-other");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   const Words words = with(kBase, {"validation.patience=2", kNever});

@@ -230,6 +230,8 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
   bytes[bytes.size() - 2] ^= 1;
   write_at(file, bytes);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "is damaged");
+  write_at(file, bytes.substr(0, bytes.size() / 2));
+  refuses("r.yaml -q run.dir=halves train.steps=8" + set, "help: the reference is the model before");
   fs::remove(file);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "log-probabilities are missing");
 }
@@ -286,7 +288,7 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml dataset=sft dataset.path=sft.jsonl", 10,
           "but dpo learns the objective 'preferences between answers'");
   refuses("check r.yaml objective=kto objective.loss=kto", 10, "KTO's estimate");
-  refuses("check r.yaml objective.reference=adapters", 10, "is not the initial one");
+  refuses("check r.yaml objective.reference=adapters", 10, "needs adapters that initially change nothing");
   refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
   refuses("check r.yaml objective=dop", 10, "dpo");
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
@@ -337,8 +339,23 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
     }
   };
   says("some.jsonl", 0, "2 of 4 pairs have the same answer twice and teach no preference");
-  says("some.jsonl", 0, "some.jsonl:3), which teaches at most to end at once");
+  says("some.jsonl", 0, "some.jsonl:3), from which the model can only learn to stop at once");
   says("all.jsonl", 11, "2 of 2 pairs have the same answer twice");
+  const json question = {{"role", "user"}, {"content", "a"}};
+  const auto chat = [&](const char* answer) {
+    return json{question, {{"role", "assistant"}, {"content", answer}}};
+  };
+  const std::string chats = line({{"chosen", chat("b")}, {"rejected", chat("c")}}),
+                    template_of_chats = " dataset.chat_template=chatml model.seq_length=256";
+  scratch.write("same.jsonl", chats + line({{"chosen", chat("b")}, {"rejected", chat("b")}}));
+  says("same.jsonl" + template_of_chats, 0, "1 of 2 pairs has the same answer twice");
+  scratch.write("mixed.jsonl", chats + pair + chats);
+  says("mixed.jsonl" + template_of_chats, 0,
+       "the answers of 1 of 3 records (first: mixed.jsonl:2) are texts, which are trained on "
+       "without the chat template");
+  scratch.write("long.jsonl",
+                pair + line({{"prompt", "a"}, {"chosen", std::string(40, 'b')}, {"rejected", "c"}}));
+  says("long.jsonl", 0, "raise model.seq_length: the longest record needs");
   says("good.jsonl objective=kto", 0, "all 2 answers are labeled good");
   says("bad.jsonl objective=kto", 0, "all 2 answers are labeled bad");
   for (const std::string data :
@@ -349,7 +366,7 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
   says(
       "chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml "
       "model.seq_length=128",
-      0, "chats.jsonl:1), which teaches at most to end at once");
+      0, "chats.jsonl:1), from which the model can only learn to stop at once");
 }
 
 TEST_CASE("errors of preference records say what was found and what is accepted") {

@@ -11,7 +11,7 @@ using namespace mtrain::testing;
 
 namespace {
 
-const char* const kWarning = "there is another one: ";
+const char* const kWarning = "differs from the recipe's: ";
 
 /// small_tokenizer() with the ids of the first characters in the opposite order.
 std::string reordered(size_t ids) {

@@ -203,7 +203,7 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   copy_model(scratch, source_root() / "tests/golden/llama_tiny");
   const Outcome made = cli_in(scratch.path(), "import there run model.labels=3");
   CHECK_MESSAGE(made.status == 0, made.err);
-  CHECK_MESSAGE(has(made.err + made.out, "score.weight starts from random values"), made.err);
+  CHECK_MESSAGE(has(made.err + made.out, "score.weight is initialized randomly"), made.err);
   done(scratch, "-q export run out");
   const mtrain::SafetensorsFile file(scratch / "out/model.safetensors"),
       theirs(scratch / "there/model.safetensors");
@@ -235,6 +235,13 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   const json adapters = json::parse(slurp(scratch / "adapters/adapter_config.json"));
   CHECK(adapters.at("task_type") == "SEQ_CLS");
   CHECK(adapters.at("modules_to_save") == json{"score"});
+  const Outcome measured =
+      done(scratch, "eval c.yaml --from there --adapter adapters model.labels=3");
+  CHECK_FALSE_MESSAGE(has(measured.err + measured.out, "initialized randomly"), measured.err);
+  const Outcome continued = done(
+      scratch, from + "there run.dir=e peft.type=lora peft.rank=2 peft.train=[score.weight] "
+                      "peft.init_from=adapters");
+  CHECK_FALSE_MESSAGE(has(continued.err + continued.out, "initialized randomly"), continued.err);
   refuses(scratch, "merge a --into merged", 12, "score.weight: to merge, train the adapters from");
   done(scratch, from + "out run.dir=b peft.type=lora peft.rank=2 peft.train=[score.weight]");
   done(scratch, "-q merge b --into merged");
@@ -289,8 +296,9 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
   config["id2label"] = {{"0", "bad"}, {"1", "fair"}, {"2", "good"}};
   config["label2id"] = {{"bad", 0}, {"fair", 1}, {"good", 2}};
   scratch.write("there/config.json", config.dump());
-  refuses(scratch, "c.yaml -q run.dir=a dataset.labels=[good,fair,bad]", 10,
-          "dataset.labels is [good, fair, bad]", "is [bad, fair, good]");
+  for (const std::string command : {"check c.yaml", "c.yaml -q run.dir=a"})
+    refuses(scratch, command + " dataset.labels=[good,fair,bad]", 10,
+            "dataset.labels: is [good, fair, bad]", "is [bad, fair, good]");
   done(scratch, "c.yaml -q run.dir=b train.steps=1 dataset.labels=[bad,fair,good]");
   // The labels of a run are those of what starts from it.
   done(scratch, "c.yaml -q run.dir=c train.steps=1 model.init_from=b");
@@ -312,7 +320,7 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
 TEST_CASE("mixtures of experts and classes of names; what cannot be is refused by name") {
   const Scratch scratch("mtrain-scores-refused");
   write_case(scratch, "qwen3");
-  refuses(scratch, "check r.yaml model.labels=3", 10, "compares one score", "model.labels=1");
+  refuses(scratch, "check r.yaml model.labels=3", 10, "needs one score per answer", "model.labels=1");
   refuses(scratch, "check c.yaml model.labels=2", 10, "whose id2label means 3");
   refuses(scratch, "check r.yaml objective.type=dpo", 10, "cannot learn the objective dpo",
           "reward, classification and token_classification");

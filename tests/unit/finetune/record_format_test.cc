@@ -364,7 +364,7 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);
   expect_fault("no field 'rejected'", [&] { pair(R"({"prompt":"p","chosen":"c"})"); });
   expect_fault("neither true nor false", [&] { pair(R"({"messages":[],"label":1})", "labels"); });
-  expect_fault("messages with other words of the user: 'other'", [&] {
+  expect_fault("but the user's messages differ from it: 'other'", [&] {
     pair(R"({"prompt":"q","chosen":[{"role":"user","content":"other"}],
       "rejected":[{"role":"assistant","content":"r"}]})");
   });
