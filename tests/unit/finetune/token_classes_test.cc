@@ -99,7 +99,8 @@ TEST_CASE("a file of words: classes by name and number, truncation that keeps th
   CHECK(file.summary(settings, 6)
             .ends_with("2 of 3 records, 5 words with a class; tokens of class O 1, X 2, Y 1; 1 "
                        "truncated to 6 "
-                       "tokens; 1 left out because no token has a class"));
+                       "tokens, without 1 of the tokens that have a class; 1 left out because no "
+                       "token has a class"));
   settings.too_long = "drop";
   CHECK(load(scratch / "w.jsonl", settings, 6).size() == 1);
   settings.too_long = "fail";
