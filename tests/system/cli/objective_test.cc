@@ -231,7 +231,8 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
   write_at(file, bytes);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "is damaged");
   write_at(file, bytes.substr(0, bytes.size() / 2));
-  refuses("r.yaml -q run.dir=halves train.steps=8" + set, "help: the reference is the model before");
+  refuses("r.yaml -q run.dir=halves train.steps=8" + set,
+          "help: the reference is the model before");
   fs::remove(file);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "log-probabilities are missing");
 }
@@ -288,7 +289,8 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml dataset=sft dataset.path=sft.jsonl", 10,
           "but dpo learns the objective 'preferences between answers'");
   refuses("check r.yaml objective=kto objective.loss=kto", 10, "KTO's estimate");
-  refuses("check r.yaml objective.reference=adapters", 10, "needs adapters that initially change nothing");
+  refuses("check r.yaml objective.reference=adapters", 10,
+          "needs adapters that initially change nothing");
   refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
   refuses("check r.yaml objective=dop", 10, "dpo");
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
@@ -353,8 +355,9 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
   says("mixed.jsonl" + template_of_chats, 0,
        "the answers of 1 of 3 records (first: mixed.jsonl:2) are texts, which are trained on "
        "without the chat template");
-  scratch.write("long.jsonl",
-                pair + line({{"prompt", "a"}, {"chosen", std::string(40, 'b')}, {"rejected", "c"}}));
+  scratch.write(
+      "long.jsonl",
+      pair + line({{"prompt", "a"}, {"chosen", std::string(40, 'b')}, {"rejected", "c"}}));
   says("long.jsonl", 0, "raise model.seq_length: the longest record needs");
   says("good.jsonl objective=kto", 0, "all 2 answers are labeled good");
   says("bad.jsonl objective=kto", 0, "all 2 answers are labeled bad");

@@ -238,9 +238,10 @@ TEST_CASE("a language model becomes one of scores: its head is new, the rest is 
   const Outcome measured =
       done(scratch, "eval c.yaml --from there --adapter adapters model.labels=3");
   CHECK_FALSE_MESSAGE(has(measured.err + measured.out, "initialized randomly"), measured.err);
-  const Outcome continued = done(
-      scratch, from + "there run.dir=e peft.type=lora peft.rank=2 peft.train=[score.weight] "
-                      "peft.init_from=adapters");
+  const Outcome continued =
+      done(scratch, from +
+                        "there run.dir=e peft.type=lora peft.rank=2 peft.train=[score.weight] "
+                        "peft.init_from=adapters");
   CHECK_FALSE_MESSAGE(has(continued.err + continued.out, "initialized randomly"), continued.err);
   refuses(scratch, "merge a --into merged", 12, "score.weight: to merge, train the adapters from");
   done(scratch, from + "out run.dir=b peft.type=lora peft.rank=2 peft.train=[score.weight]");
@@ -320,7 +321,8 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
 TEST_CASE("mixtures of experts and classes of names; what cannot be is refused by name") {
   const Scratch scratch("mtrain-scores-refused");
   write_case(scratch, "qwen3");
-  refuses(scratch, "check r.yaml model.labels=3", 10, "needs one score per answer", "model.labels=1");
+  refuses(scratch, "check r.yaml model.labels=3", 10, "needs one score per answer",
+          "model.labels=1");
   refuses(scratch, "check c.yaml model.labels=2", 10, "whose id2label means 3");
   refuses(scratch, "check r.yaml objective.type=dpo", 10, "cannot learn the objective dpo",
           "reward, classification and token_classification");

@@ -233,7 +233,8 @@ TEST_CASE("records and settings that cannot be classes of tokens are refused by 
   const std::string said = outcome.err + outcome.out;
   CHECK_MESSAGE(has(said, "2 of 2 records, 4 words with a class; tokens of class O 3"), said);
   CHECK_MESSAGE(
-      has(said, "1 truncated to 2 tokens, without 1 of the tokens that have a class\n  help: raise"),
+      has(said,
+          "1 truncated to 2 tokens, without 1 of the tokens that have a class\n  help: raise"),
       said);
 }
 
