@@ -7,146 +7,117 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression_arithmetic.h"
-#include "mtrain/config/scalar.h"
+#include "mtrain/config/expression_term.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
-constexpr int kMaxExpressionDepth = 64;     // of one expression
 constexpr int kMaxEvaluationNesting = 256;  // of expressions that evaluate each other, in total
+
+using expression::Term;
 
 ExpressionValue widened(const ExpressionScalar& scalar) {
   return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
 }
 
-/// Evaluates while it parses. Evaluates both branches of "if", so whether an expression has an
-/// error does not depend on the condition.
+/// Evaluates both branches of "if" and both sides of "and" and "or", so whether an expression has
+/// an error does not depend on the conditions.
 class Evaluator {
  public:
-  Evaluator(std::string_view text, const ExpressionScope& scope) : text_(text), scope_(scope) {}
+  explicit Evaluator(const ExpressionScope& scope) : scope_(scope) {}
 
-  ExpressionValue run() {
-    ExpressionValue value = conditional();
-    blanks();
-    if (at_ < text_.size()) fail(cat("'", visible(text_.substr(at_, 12)), "' is not allowed here"));
-    return value;
-  }
+  ExpressionValue operator()(const Term& term) const { return value_of(term); }
 
  private:
   using Value = ExpressionValue;
+  using Kind = Term::Kind;
 
-  /// A level of nesting, closed again also when an error passes through.
-  class Level {
-   public:
-    explicit Level(Evaluator& evaluator)
-        : own_(evaluator.depth_),
-          all_(evaluator.scope_.nesting ? *evaluator.scope_.nesting : own_) {
-      ++own_;
-      if (&all_ != &own_) ++all_;
-    }
-    ~Level() {
-      --own_;
-      if (&all_ != &own_) --all_;
-    }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
-    bool too_deep() const { return own_ > kMaxExpressionDepth || all_ > kMaxEvaluationNesting; }
-
-   private:
-    int &own_, &all_;
-  };
-
-  [[noreturn]] void fail(const std::string& message) const { throw ExpressionError(message, at_); }
-  [[noreturn]] void fail_at(const std::string& message, size_t at) const {
+  [[noreturn]] static void fail_at(const std::string& message, size_t at) {
     throw ExpressionError(message, at);
   }
 
-  void blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n'))
-      ++at_;
+  Value value_of(const Term& term) const {
+    switch (term.kind) {
+      case Kind::literal:
+        return term.value;
+      case Kind::list:
+        return list(term);
+      case Kind::name:
+        return named(term);
+      case Kind::interpolation:
+        return looked_up(term, [&] { return scope_.interpolation(term.text, term.at); });
+      case Kind::call:
+        return call(term);
+      case Kind::negation:
+        return !condition(value_of(term.parts[0]), term.at);
+      case Kind::arithmetic: {
+        const Value left = value_of(term.parts[0]);
+        return arithmetic(term.symbol, left, value_of(term.parts[1]), term.at);
+      }
+      case Kind::power: {
+        const Value base = value_of(term.parts[0]);
+        return raise(base, value_of(term.parts[1]), term.at);
+      }
+      case Kind::comparison: {
+        const Value left = value_of(term.parts[0]);
+        return compare(left, term.text, value_of(term.parts[1]), term.at);
+      }
+      case Kind::member: {
+        const Value wanted = value_of(term.parts[0]);
+        return contains(value_of(term.parts[1]), wanted, term.at);
+      }
+      case Kind::conjunction:
+      case Kind::disjunction: {
+        const bool left = condition(value_of(term.parts[0]), term.at),
+                   right = condition(value_of(term.parts[1]), term.other_at);
+        return term.kind == Kind::conjunction ? left && right : left || right;
+      }
+      case Kind::choice: {
+        Value value = value_of(term.parts[0]);
+        const bool chosen = condition(value_of(term.parts[1]), term.at);
+        Value other = value_of(term.parts[2]);
+        return chosen ? value : other;
+      }
+    }
+    return {};
   }
-  static bool name_character(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+
+  /// Calls the scope, which may evaluate further expressions at this depth.
+  template <class Call>
+  Value looked_up(const Term& term, const Call& call) const {
+    struct Depth {
+      int* all;
+      int here;
+      Depth(int* nesting, int depth) : all(nesting), here(depth) {
+        if (all) *all += here;
+      }
+      ~Depth() {
+        if (all) *all -= here;
+      }
+      Depth(const Depth&) = delete;
+      Depth& operator=(const Depth&) = delete;
+    } const depth(scope_.nesting, term.depth);
+    return call();
   }
-  bool take(std::string_view symbol) {
-    blanks();
-    if (!text_.substr(at_).starts_with(symbol)) return false;
-    at_ += symbol.size();
-    return true;
+
+  Value named(const Term& term) const {
+    auto value = [&] { return looked_up(term, [&] { return scope_.name(term.text, term.at); }); };
+    if (term.parts.empty()) return value();
+    Value otherwise = value_of(term.parts[0]);
+    try {
+      return value();
+    } catch (const AbsentName&) {
+      return otherwise;
+    }
   }
-  bool take_word(std::string_view word) {
-    blanks();
-    if (!text_.substr(at_).starts_with(word)) return false;
-    size_t end = at_ + word.size();
-    if (end < text_.size() && (name_character(text_[end]) || text_[end] == '.')) return false;
-    at_ = end;
-    return true;
-  }
-  /// Takes a symbol unless it is the beginning of a longer one.
-  bool take_single(char c, char not_before) {
-    blanks();
-    bool there = at_ < text_.size() && text_[at_] == c &&
-                 (at_ + 1 >= text_.size() || text_[at_ + 1] != not_before);
-    at_ += there;
-    return there;
-  }
-  bool condition(const Value& value, size_t at) const {
+
+  static bool condition(const Value& value, size_t at) {
     if (const bool* flag = std::get_if<bool>(&value)) return *flag;
     fail_at(cat("wanted true or false, got ", kind_of(value), " (", to_text(value), ")"), at);
   }
-  Value conditional() {
-    const Level level(*this);
-    if (level.too_deep()) fail("nested too deeply");
-    Value value = disjunction();
-    if (take_word("if")) {
-      size_t at = at_;
-      bool chosen = condition(disjunction(), at);
-      if (!take_word("else")) fail("an 'if' without an 'else'");
-      Value other = conditional();
-      if (!chosen) value = std::move(other);
-    }
-    return value;
-  }
 
-  Value disjunction() {
-    Value value = conjunction();
-    for (size_t at = at_; take_word("or"); at = at_) {
-      bool left = condition(value, at), right = condition(conjunction(), at_);
-      value = left || right;
-    }
-    return value;
-  }
-
-  Value conjunction() {
-    Value value = negation();
-    for (size_t at = at_; take_word("and"); at = at_) {
-      bool left = condition(value, at), right = condition(negation(), at_);
-      value = left && right;
-    }
-    return value;
-  }
-
-  Value negation() {
-    bool negate = false;
-    while (take_word("not")) negate = !negate;
-    size_t at = at_;
-    Value value = comparison();
-    if (at == at_ || !negate) return value;
-    return !condition(value, at);
-  }
-
-  Value comparison() {
-    Value left = sum();
-    blanks();
-    size_t at = at_;
-    for (std::string_view symbol : {"==", "!=", "<=", ">=", "<", ">"})
-      if (take(symbol)) return compare(left, symbol, sum(), at);
-    if (take_word("in")) return contains(sum(), left, at);
-    return left;
-  }
-
-  Value contains(const Value& list, const Value& wanted, size_t at) const {
+  static Value contains(const Value& list, const Value& wanted, size_t at) {
     const auto* items = std::get_if<ExpressionList>(&list);
     if (!items) fail_at(cat("'in' needs a list, got ", kind_of(list)), at);
     for (const auto& item : *items)
@@ -154,7 +125,7 @@ class Evaluator {
     return false;
   }
 
-  Value compare(const Value& a, std::string_view symbol, const Value& b, size_t at) const {
+  static Value compare(const Value& a, std::string_view symbol, const Value& b, size_t at) {
     int order = 0;
     if (is_numeric(a) && is_numeric(b)) {
       bool whole = std::holds_alternative<int64_t>(a) && std::holds_alternative<int64_t>(b);
@@ -175,85 +146,12 @@ class Evaluator {
     return symbol == "<" ? order < 0 : order > 0;
   }
 
-  Value sum() {
-    Value value = product();
-    for (;;) {
-      blanks();
-      size_t at = at_;
-      if (take("+"))
-        value = arithmetic('+', value, product(), at);
-      else if (take("-"))
-        value = arithmetic('-', value, product(), at);
-      else
-        return value;
-    }
-  }
-
-  Value product() {
-    Value value = unary();
-    for (;;) {
-      blanks();
-      size_t at = at_;
-      if (take("//"))
-        value = arithmetic('|', value, unary(), at);
-      else if (take("/"))
-        value = arithmetic('/', value, unary(), at);
-      else if (take("%"))
-        value = arithmetic('%', value, unary(), at);
-      else if (take_single('*', '*'))
-        value = arithmetic('*', value, unary(), at);
-      else
-        return value;
-    }
-  }
-
-  Value unary() {
-    blanks();
-    size_t at = at_;
-    if (take("-")) {
-      const Level level(*this);
-      if (level.too_deep()) fail("nested too deeply");
-      Value value = unary();
-      return arithmetic('-', int64_t{0}, value, at);
-    }
-    return power();
-  }
-
-  Value power() {
-    Value base = atom();
-    blanks();
-    size_t at = at_;
-    if (!take("**")) return base;
-    const Level level(*this);
-    if (level.too_deep()) fail("nested too deeply");
-    Value exponent = unary();
-    return raise(base, exponent, at);
-  }
-
-  Value atom() {
-    blanks();
-    if (at_ >= text_.size()) fail("the expression is incomplete");
-    char c = text_[at_];
-    if (take("(")) {
-      Value value = conditional();
-      if (!take(")")) fail("a '(' without a ')'");
-      return value;
-    }
-    if (take("[")) return list();
-    if (text_.substr(at_).starts_with("${")) return reference();
-    if (c == '\'' || c == '"') return quoted();
-    if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') return literal();
-    if (name_character(c)) return named();
-    fail(cat("'", visible(text_.substr(at_, 12)), "' is not allowed here"));
-  }
-
-  Value list() {
+  Value list(const Term& term) const {
     ExpressionList items;
-    while (!take("]")) {
-      if (!items.empty() && !take(",")) fail("wanted ',' or ']'");
-      size_t at = at_;
-      Value item = conditional();
-      if (std::holds_alternative<ExpressionList>(item)) fail_at("a list cannot contain a list", at);
+    for (size_t i = 0; i < term.parts.size(); ++i) {
+      Value item = value_of(term.parts[i]);
+      if (std::holds_alternative<ExpressionList>(item))
+        fail_at("a list cannot contain a list", term.places[i]);
       std::visit(
           [&](auto& value) {
             if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, ExpressionList>)
@@ -264,67 +162,11 @@ class Evaluator {
     return items;
   }
 
-  Value reference() {
-    size_t begin = at_;
-    int depth = 0;
-    for (; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '{') ++depth;
-      if (text_[at_] != '}' || --depth > 0) continue;
-      ++at_;
-      return scope_.interpolation(text_.substr(begin, at_ - begin), begin);
-    }
-    fail_at("'${' without a '}'", begin);
-  }
-
-  Value quoted() {
-    size_t end = text_.find(text_[at_], at_ + 1);
-    if (end == std::string_view::npos) fail("a quote that is not closed");
-    std::string out(text_.substr(at_ + 1, end - at_ - 1));
-    at_ = end + 1;
-    return out;
-  }
-
-  Value literal() {
-    size_t begin = at_;
-    while (at_ < text_.size()) {
-      char c = text_[at_];
-      bool sign =
-          (c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E') && at_ > begin;
-      if (!name_character(c) && c != '.' && !sign) break;
-      ++at_;
-    }
-    std::string_view word = text_.substr(begin, at_ - begin);
-    if (auto whole = parse_integer(word)) return *whole;
-    auto number = resolve_scalar(word) == NodeKind::number ? parse_number(word) : std::nullopt;
-    if (!number || !std::isfinite(*number))
-      fail_at(cat("'", visible(word), "' is not a number"), begin);
-    return *number;
-  }
-
-  Value named() {
-    size_t begin = at_;
-    while (at_ < text_.size() && (name_character(text_[at_]) || text_[at_] == '.')) ++at_;
-    std::string_view name = text_.substr(begin, at_ - begin);
-    if (name == "true" || name == "false") return name == "true";
-    if (name == "null") return std::monostate();
-    blanks();
-    if (at_ < text_.size() && text_[at_] == '(') return call(name, begin);
-    if (!take("??")) return scope_.name(name, begin);
-    Value otherwise = unary();
-    try {
-      return scope_.name(name, begin);
-    } catch (const AbsentName&) {
-      return otherwise;
-    }
-  }
-
-  Value call(std::string_view name, size_t begin) {
-    take("(");
+  Value call(const Term& term) const {
+    const std::string& name = term.text;
+    const size_t begin = term.at;
     std::vector<Value> arguments;
-    while (!take(")")) {
-      if (!arguments.empty() && !take(",")) fail("wanted ',' or ')'");
-      arguments.push_back(conditional());
-    }
+    for (const Term& part : term.parts) arguments.push_back(value_of(part));
     auto want = [&](size_t count) {
       if (arguments.size() != count) fail_at(cat(name, " takes ", counted(count, "value")), begin);
     };
@@ -358,13 +200,13 @@ class Evaluator {
     return out;
   }
 
-  Value fold(char symbol, const ExpressionList& list, size_t at) const {
+  static Value fold(char symbol, const ExpressionList& list, size_t at) {
     Value result = symbol == '+' ? int64_t{0} : int64_t{1};
     for (const auto& item : list) result = arithmetic(symbol, result, widened(item), at);
     return result;
   }
 
-  Value extreme(bool largest, const std::vector<Value>& values, size_t at) const {
+  static Value extreme(bool largest, const std::vector<Value>& values, size_t at) {
     if (values.empty()) fail_at(cat(largest ? "max" : "min", " needs at least one value"), at);
     Value best = values[0];
     if (!is_numeric(best)) fail_at(cat("wanted numbers, got ", kind_of(best)), at);
@@ -373,7 +215,7 @@ class Evaluator {
     return best;
   }
 
-  Value rounding(std::string_view name, const Value& value, size_t at) const {
+  static Value rounding(std::string_view name, const Value& value, size_t at) {
     if (!is_numeric(value)) fail_at(cat(name, " needs a number, got ", kind_of(value)), at);
     const auto* integer = std::get_if<int64_t>(&value);
     if (name == "float") return as_number(value);
@@ -392,16 +234,26 @@ class Evaluator {
     return static_cast<int64_t>(rounded);
   }
 
-  std::string_view text_;
   const ExpressionScope& scope_;
-  size_t at_ = 0;
-  int depth_ = 0;
 };
 
 }  // namespace
 
+struct Expression::Shared {
+  expression::Parsed parsed;
+};
+
+Expression::Expression(std::string_view text)
+    : shared_(std::make_shared<const Shared>(Shared{expression::parse(text)})) {}
+
+ExpressionValue Expression::evaluate(const ExpressionScope& scope) const {
+  if (scope.nesting && *scope.nesting + shared_->parsed.depth > kMaxEvaluationNesting)
+    throw ExpressionError("nested too deeply", 0);
+  return Evaluator(scope)(shared_->parsed.root);
+}
+
 ExpressionValue evaluate_expression(std::string_view text, const ExpressionScope& scope) {
-  return Evaluator(text, scope).run();
+  return Expression(text).evaluate(scope);
 }
 
 std::string to_text(const ExpressionValue& value) {

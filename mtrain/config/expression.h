@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -54,7 +55,20 @@ struct ExpressionScope {
   int* nesting = nullptr;
 };
 
-/// Throws ExpressionError.
+/// A parsed expression, to evaluate any number of times. Immutable; copies share the parsed text.
+class MT_API Expression {
+ public:
+  /// Throws ExpressionError for a text that is no expression.
+  explicit Expression(std::string_view text);
+  /// Throws ExpressionError.
+  ExpressionValue evaluate(const ExpressionScope& scope) const;
+
+ private:
+  struct Shared;
+  std::shared_ptr<const Shared> shared_;
+};
+
+/// Parses and evaluates. Throws ExpressionError.
 MT_API ExpressionValue evaluate_expression(std::string_view text, const ExpressionScope& scope);
 /// A value in the notation of a recipe.
 MT_API std::string to_text(const ExpressionValue& value);

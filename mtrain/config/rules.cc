@@ -22,8 +22,9 @@ constexpr int kMaxTrials = 64;         // candidates that are checked against al
 /// The names that rules see, with one setting replaced by a value on trial.
 class Values {
  public:
-  Values(const RuleInput& input, const std::vector<Definition>& definitions)
-      : input_(input), definitions_(definitions) {
+  Values(const RuleInput& input, const std::vector<Definition>& definitions,
+         const ParsedExpressions& parsed)
+      : input_(input), definitions_(definitions), parsed_(parsed) {
     scope_.name = [this](std::string_view name, size_t at) { return value_of(name, at); };
     scope_.nesting = &nesting_;
     scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw AbsentName(); };
@@ -33,7 +34,7 @@ class Values {
   std::optional<ExpressionValue> evaluate(std::string_view expression) const {
     depth_ = 0;
     try {
-      return evaluate_expression(expression, scope_);
+      return computed(expression);
     } catch (const AbsentName&) {
       return std::nullopt;
     }
@@ -100,6 +101,12 @@ class Values {
     return *known->second;
   }
 
+  ExpressionValue computed(std::string_view expression) const {
+    const auto known = parsed_.find(expression);
+    return known != parsed_.end() ? known->second.evaluate(scope_)
+                                  : evaluate_expression(expression, scope_);
+  }
+
   ExpressionValue computed_value(std::string_view name, size_t at) const {
     if (!tried_.empty() && own(std::string(name)) == tried_) return trial_;
     for (const auto& definition : definitions_) {
@@ -110,7 +117,7 @@ class Values {
       } level{++depth_};
       if (level.depth > kMaxDefinitionDepth)
         throw ExpressionError(cat(name, " is defined in terms of itself"), at);
-      return evaluate_expression(definition.expression, scope_);
+      return computed(definition.expression);
     }
     if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end())
       return fact->second;
@@ -162,6 +169,7 @@ class Values {
 
   const RuleInput& input_;
   const std::vector<Definition>& definitions_;
+  const ParsedExpressions& parsed_;
   ExpressionScope scope_;
   std::string tried_;
   ExpressionValue trial_;
@@ -374,8 +382,21 @@ std::vector<std::string> origins(const Rule& rule, const Values& values) {
 
 }  // namespace
 
+RuleBook::RuleBook(std::vector<Rule> rules, std::vector<Definition> definitions)
+    : rules_(std::move(rules)), definitions_(std::move(definitions)) {
+  auto add = [&](const char* text) {
+    if (!*text || parsed_.contains(text)) return;
+    try {
+      parsed_.emplace(text, Expression(text));
+    } catch (const ExpressionError&) {  // reported by check(), where the rule applies
+    }
+  };
+  for (const Rule& rule : rules_) add(rule.when), add(rule.must);
+  for (const Definition& definition : definitions_) add(definition.expression);
+}
+
 void RuleBook::check(const RuleInput& input, Report& report) const {
-  Values values(input, definitions_);
+  Values values(input, definitions_, parsed_);
   std::optional<FixSearch> search;
   for (const auto& rule : rules_) {
     try {

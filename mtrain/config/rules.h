@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "mtrain/config/expression.h"
@@ -67,10 +68,12 @@ struct RuleInput {
   std::function<bool(const Location& where)> given = {};
 };
 
+/// By their text. A text that is no expression is not among them.
+using ParsedExpressions = std::unordered_map<std::string_view, Expression>;
+
 class MT_API RuleBook {
  public:
-  RuleBook(std::vector<Rule> rules, std::vector<Definition> definitions)
-      : rules_(std::move(rules)), definitions_(std::move(definitions)) {}
+  RuleBook(std::vector<Rule> rules, std::vector<Definition> definitions);
 
   const std::vector<Rule>& rules() const { return rules_; }
   const std::vector<Definition>& definitions() const { return definitions_; }
@@ -82,6 +85,7 @@ class MT_API RuleBook {
  private:
   std::vector<Rule> rules_;
   std::vector<Definition> definitions_;
+  ParsedExpressions parsed_;  // of rules and definitions
 };
 
 /// The names, dotted or plain, that an expression uses, each once, in order.
