@@ -52,6 +52,8 @@ constexpr ForeignName kTuningNames[] = {
     {"pref_ftx", "LLaMA-Factory", "objective.sft_weight", ""},
     {"kto_desirable_weight", "axolotl", "objective.desirable_weight", ""},
     {"kto_undesirable_weight", "axolotl", "objective.undesirable_weight", ""},
+    {"kto_chosen_weight", "LLaMA-Factory", "objective.desirable_weight", ""},
+    {"kto_rejected_weight", "LLaMA-Factory", "objective.undesirable_weight", ""},
     {"reward_model", "axolotl", "objective.type", "true is reward, with model.labels=1 and dataset.type=preference"},
     {"num_labels", "transformers, axolotl", "model.labels", ""},
     {"teacher_model_name_or_path", "TRL", "objective.teacher", "with objective.type=distillation"},

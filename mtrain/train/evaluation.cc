@@ -14,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh) {
+LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh, bool mismatched) {
   const Settings& s = session.recipe.settings;
   const int64_t ranks = mesh ? mesh->data().size() : 1;
   return {.seq_length = s.model.seq_length,
@@ -22,7 +22,8 @@ LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh) {
           .num_micro_batches = s.eval_global_batch() / (s.eval_micro_batch() * ranks),
           .dp_rank = mesh ? mesh->data().index() : 0,
           .dp_size = ranks,
-          .vocab_size = session.valid_vocab};
+          .vocab_size = session.valid_vocab,
+          .mismatched = mismatched};
 }
 
 /// Resets the shapes that pipeline stages have agreed on, before and after an evaluation whose
@@ -87,6 +88,9 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   const int64_t rest = whole ? source->size() % batch : 0;
   OtherMicroBatches other(interpreter,
                           s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
+  const bool mismatched = answers && answers->needs_mismatched();
+  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
+               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   double sum = 0;
   int64_t tokens = 0, records = 0;
   auto evaluate = [&](const LoaderConfig& config, int64_t first,
@@ -95,16 +99,22 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;
       std::span<const MicroBatch> micro_batches = loader.next();
-      auto input_of = [&](int64_t micro) {
-        const MicroBatch& one = micro_batches[static_cast<size_t>(micro)];
+      auto input_of_batch = [&](const MicroBatch& one) {
         ModelInput input =
             mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
         if (teacher) teacher->attach(input);
         return input;
       };
+      auto input_of = [&](int64_t micro) {
+        return input_of_batch(micro_batches[static_cast<size_t>(micro)]);
+      };
       if (answers) {
         records += answers->records(micro_batches);
-        answers->begin(micro_batches, 0, interpreter, input_of);
+        answers->begin(micro_batches, loader.mismatched(), 0,
+                       {.interpreter = interpreter,
+                        .input_of = input_of_batch,
+                        .replicas = replicas,
+                        .stages = stages});
       }
       for (double loss :
            interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
@@ -114,11 +124,12 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     }
     return true;
   };
-  if (batches > 0 && !evaluate(evaluation_loader(session, mesh), 0, batches)) return std::nullopt;
+  if (batches > 0 && !evaluate(evaluation_loader(session, mesh, mismatched), 0, batches)) return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
   if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
                              .num_micro_batches = rest,
-                             .vocab_size = session.valid_vocab},
+                             .vocab_size = session.valid_vocab,
+                             .mismatched = mismatched},
                             batches * batch, 1))
     return std::nullopt;
   if (mesh)
@@ -126,8 +137,6 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     tokens = mesh->data().comm().all_reduce_value(tokens),
     records = mesh->data().comm().all_reduce_value(records);
   const int64_t count = answers ? records : tokens;
-  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
-               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   NamedValues figures;
   if (answers) figures = answers->take_figures(replicas, stages);
   if (teacher) figures = teacher->take_figures(replicas, stages, tokens);
