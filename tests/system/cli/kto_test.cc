@@ -125,9 +125,19 @@ TEST_CASE("kto's divergence is relative to the model without its adapters, or be
 TEST_CASE("a run of kto continues to the bit, and names what its reference does not cover") {
   const Scratch scratch("mtrain-kto-resume");
   write_objective_case(scratch);
+  // So many that other batches hold other neighbours.
+  std::string lines;
+  for (size_t i = 0; i < 16; ++i) {
+    const char letter = static_cast<char>('a' + i);
+    const json record = {{"prompt", std::string(1 + i % 3, letter)},
+                         {"completion", std::string(2 + i % 5, letter) + "."},
+                         {"label", i % 3 > 0}};
+    lines += record.dump() + "\n";
+  }
+  scratch.write("many.jsonl", lines);
   const std::string data =
-      " objective=kto dataset.path=l.jsonl validation.steps=1 validation.interval=2 "
-      "dataset.valid_path=l.jsonl checkpoint.interval=3 ";
+      " objective=kto dataset.path=many.jsonl validation.steps=1 validation.interval=2 "
+      "dataset.valid_path=many.jsonl checkpoint.interval=3 ";
   const std::string set = data + "train.steps=6";
   done(scratch, "r.yaml -q run.dir=whole " + set);
   CHECK(cli_in(scratch.path(), "r.yaml -q run.dir=halves " + set, "/nowhere",
@@ -163,7 +173,7 @@ TEST_CASE("a run of kto continues to the bit, and names what its reference does 
 TEST_CASE("kto refuses batches in which no record is another one") {
   const Scratch scratch("mtrain-kto-refused");
   write_objective_case(scratch);
-  scratch.write("one.jsonl", lines_of({golden_objectives().at("labels").at(0)}));
+  scratch.write("one.jsonl", lines_of(json::array({golden_objectives().at("labels").at(0)})));
   auto refuses = [&](const std::string& words, int status, const std::string& part) {
     const Outcome outcome = cli_in(scratch.path(), words + " objective=kto");
     const std::string details = words + "\n" + outcome.err + outcome.out;
