@@ -210,7 +210,7 @@ class Loader::Worker {
   std::vector<MicroBatch> sets_[2];
   std::vector<MicroBatch> others_[2];  // of LoaderConfig::mismatched, else empty
   MicroBatch before_;                  // one row; used by the thread that fills
-  Sample sample_;  // used by the thread that fills
+  Sample sample_;                      // used by the thread that fills
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;

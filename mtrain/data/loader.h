@@ -33,7 +33,7 @@ struct LoaderConfig {
   int64_t num_micro_batches = 1;  // micro-batches per step and rank
   int64_t dp_rank = 0, dp_size = 1;
   bool prefetch = true;
-  int64_t vocab_size = 0;  // ids must be less than this; 0: only negative ids are refused
+  int64_t vocab_size = 0;   // ids must be less than this; 0: only negative ids are refused
   bool mismatched = false;  // whether to make Loader::mismatched(), of Dataset::kPreferences
   /// Samples per step over all ranks.
   int64_t global_batch_size() const { return micro_batch_size * num_micro_batches * dp_size; }

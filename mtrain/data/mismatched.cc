@@ -107,8 +107,7 @@ void mismatch(const MicroBatch& own, const MicroBatch& before, MicroBatch& out) 
     pad(own, row, at, out);
   }
   out.cu_seqlens.push_back(static_cast<int32_t>(out.tokens.size()));
-  out.num_target_tokens =
-      std::ssize(out.targets) - std::ranges::count(out.targets, kIgnoredTarget);
+  out.num_target_tokens = std::ssize(out.targets) - std::ranges::count(out.targets, kIgnoredTarget);
 }
 
 }  // namespace mtrain

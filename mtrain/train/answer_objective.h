@@ -111,7 +111,7 @@ class MT_API AnswerObjective {
   std::span<const MicroBatch> batches_;
   double weight_ = 0;
   bool needs_mismatched_ = false, measuring_ = false;
-  double divergence_ = 0;  // of the global batch (Answer::divergence)
+  double divergence_ = 0;                      // of the global batch (Answer::divergence)
   std::vector<std::vector<double>> measured_;  // by micro-batch: the log-probability of each answer
   std::vector<double> sums_, counts_;          // by name
   std::vector<double> extremes_;  // of pairs by scores: minus the least and the largest reward

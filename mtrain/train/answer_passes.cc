@@ -118,8 +118,7 @@ void AnswerObjective::set_references(int64_t micro, const MicroBatch& batch,
                 ? " with the answer of the sample before it in the global batch: they were not in "
                   "one batch of the run when it began"
                 : ": it was not among the samples of the run when it began"),
-        cat("restore the data, ",
-            needs_mismatched_ ? "the sizes of global batches, " : "",
+        cat("restore the data, ", needs_mismatched_ ? "the sizes of global batches, " : "",
             "train.steps and validation.steps with which the run began, or start a new run"));
     answers.all[2 * row].reference = found->chosen;
     answers.all[2 * row + 1].reference = found->rejected;

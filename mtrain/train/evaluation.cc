@@ -124,7 +124,8 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
     }
     return true;
   };
-  if (batches > 0 && !evaluate(evaluation_loader(session, mesh, mismatched), 0, batches)) return std::nullopt;
+  if (batches > 0 && !evaluate(evaluation_loader(session, mesh, mismatched), 0, batches))
+    return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
   if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
                              .num_micro_batches = rest,

@@ -56,8 +56,10 @@ void Trainer::require_other_records() const {
   const Settings& s = recipe_.settings;
   const auto enough = [](int64_t samples, const char* setting) {
     MT_USER_CHECK(samples > 1, ErrorClass::config,
-                  cat(setting, ": the objective compares with the answers of other records of the "
-                      "global batch, and a batch of ", samples, " has none"),
+                  cat(setting,
+                      ": the objective compares with the answers of other records of the "
+                      "global batch, and a batch of ",
+                      samples, " has none"),
                   cat("set ", setting, " to at least 2"));
   };
   enough(batches_.smallest(), "train.global_batch_size");

@@ -115,8 +115,7 @@ TEST_CASE("kto's divergence is relative to the model without its adapters, or be
       CAPTURE(layout);
       CAPTURE(source);
       const std::string run = cat("r", number++);
-      done(scratch,
-           cat("r.yaml -q run.dir=", run, " objective.reference=", source, set, layout));
+      done(scratch, cat("r.yaml -q run.dir=", run, " objective.reference=", source, set, layout));
       for (const char* key : {"loss", "kl", "val_kl"})
         check_close(column(scratch / run, key), column(scratch / "off", key), 3e-5);
     }
@@ -151,8 +150,7 @@ TEST_CASE("a run of kto continues to the bit, and names what its reference does 
     REQUIRE(halves.size() >= 3);
     CHECK(std::equal(whole.end() - 3, whole.end(), halves.end() - 3));
   }
-  const json eval =
-      json::parse(done(scratch, "eval --from whole --json --split valid").out);
+  const json eval = json::parse(done(scratch, "eval --from whole --json --split valid").out);
   CHECK(eval.at("kl").get<double>() ==
         doctest::Approx(column(scratch / "whole", "val_kl").back()).epsilon(1e-6));
 
@@ -183,8 +181,9 @@ TEST_CASE("kto refuses batches in which no record is another one") {
   for (const std::string command : {"check r.yaml ", "r.yaml -q run.dir=a "}) {
     refuses(command + "train.global_batch_size=1 train.micro_batch_size=1", 10,
             "a batch of 1 has none");
-    refuses(command + "validation.steps=1 validation.global_batch_size=1 "
-                      "validation.micro_batch_size=1",
+    refuses(command +
+                "validation.steps=1 validation.global_batch_size=1 "
+                "validation.micro_batch_size=1",
             10, "a batch of 1 of the validation has none");
   }
   refuses("r.yaml -q run.dir=a dataset.path=one.jsonl", 11, "the training data has one record");

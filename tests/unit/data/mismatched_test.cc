@@ -164,8 +164,9 @@ TEST_CASE("the longest mismatched answers are shortened to fit") {
 TEST_CASE("answers are exchanged only between samples with the same number of them") {
   const Questions source({{kA}, {kB, kC}});
   Loader loader(source, with_others(12, 2, 1));
-  CHECK_THROWS_WITH(loader.next(), doctest::Contains("sample 0 has 1 answer, and sample 1, of which "
-                                                     "it gets mismatched answers, has 2"));
+  CHECK_THROWS_WITH(loader.next(),
+                    doctest::Contains("sample 0 has 1 answer, and sample 1, of which "
+                                      "it gets mismatched answers, has 2"));
   const Questions none({{{{1, 2}, {}}}, {{{1, 2}, {}}}});
   Loader empty(none, with_others(12, 2, 1));
   CHECK_THROWS_WITH(empty.next(), doctest::Contains("has 0 answers"));
