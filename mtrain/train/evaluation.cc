@@ -44,6 +44,37 @@ class OtherMicroBatches {
   Interpreter* interpreter_;
 };
 
+struct Totals {
+  double loss = 0;
+  int64_t tokens = 0, records = 0;
+};
+
+/// Adds the next global batch of this rank.
+void evaluate_batch(const Session& session, Interpreter& interpreter, Loader& loader,
+                    const RankMesh* mesh, AnswerObjective* answers, Teacher* teacher,
+                    Totals& totals) {
+  const std::span<const MicroBatch> batches = loader.next();
+  const auto input_of = [&](const MicroBatch& one) {
+    ModelInput input =
+        mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
+    if (teacher) teacher->attach(input);
+    return input;
+  };
+  if (answers) {
+    totals.records += answers->records(batches);
+    answers->begin(batches, loader.mismatched(), 0,
+                   {.interpreter = interpreter,
+                    .input_of = input_of,
+                    .replicas = mesh ? &mesh->replicas() : nullptr,
+                    .stages = mesh ? &mesh->dense()["pp"].comm() : nullptr});
+  }
+  const StepLoss loss = interpreter.evaluate(
+      static_cast<int64_t>(batches.size()),
+      [&](int64_t micro) { return input_of(batches[static_cast<size_t>(micro)]); });
+  for (const double one : loss.micro_batches) totals.loss += one;
+  for (const MicroBatch& one : batches) totals.tokens += one.num_target_tokens;
+}
+
 }  // namespace
 
 void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
@@ -89,37 +120,13 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   OtherMicroBatches other(interpreter,
                           s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
   const bool mismatched = answers && answers->needs_mismatched();
-  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
-               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
-  double sum = 0;
-  int64_t tokens = 0, records = 0;
+  Totals all;
   auto evaluate = [&](const LoaderConfig& config, int64_t first,
                       int64_t times) {  // returns false if `stop` asks to stop
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;
-      std::span<const MicroBatch> micro_batches = loader.next();
-      auto input_of_batch = [&](const MicroBatch& one) {
-        ModelInput input =
-            mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
-        if (teacher) teacher->attach(input);
-        return input;
-      };
-      auto input_of = [&](int64_t micro) {
-        return input_of_batch(micro_batches[static_cast<size_t>(micro)]);
-      };
-      if (answers) {
-        records += answers->records(micro_batches);
-        answers->begin(micro_batches, loader.mismatched(), 0,
-                       {.interpreter = interpreter,
-                        .input_of = input_of_batch,
-                        .replicas = replicas,
-                        .stages = stages});
-      }
-      for (double loss :
-           interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
-        sum += loss;
-      for (const MicroBatch& one : micro_batches) tokens += one.num_target_tokens;
+      evaluate_batch(session, interpreter, loader, mesh, answers, teacher, all);
       failpoint("eval.batch");
     }
     return true;
@@ -134,16 +141,18 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
                             batches * batch, 1))
     return std::nullopt;
   if (mesh)
-    sum = mesh->replicas().all_reduce_value(sum),
-    tokens = mesh->data().comm().all_reduce_value(tokens),
-    records = mesh->data().comm().all_reduce_value(records);
-  const int64_t count = answers ? records : tokens;
+    all.loss = mesh->replicas().all_reduce_value(all.loss),
+    all.tokens = mesh->data().comm().all_reduce_value(all.tokens),
+    all.records = mesh->data().comm().all_reduce_value(all.records);
+  const int64_t count = answers ? all.records : all.tokens;
+  Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
+               *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   NamedValues figures;
   if (answers) figures = answers->take_figures(replicas, stages);
-  if (teacher) figures = teacher->take_figures(replicas, stages, tokens);
+  if (teacher) figures = teacher->take_figures(replicas, stages, all.tokens);
   return EvalMetrics{.split = name(split),
-                     .loss = count > 0 ? sum / static_cast<double>(count) : 0,
-                     .tokens = tokens,
+                     .loss = count > 0 ? all.loss / static_cast<double>(count) : 0,
+                     .tokens = all.tokens,
                      .seconds = seconds_since(start),
                      .samples = batches * batch + rest,
                      .figures = std::move(figures)};
