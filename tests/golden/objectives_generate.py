@@ -51,6 +51,8 @@ CASES = {
     "sppo_hard": (dict(type="dpo", loss="sppo_hard", beta=0.5), dict(loss_type="sppo_hard", beta=0.5)),
     "apo_zero": (dict(type="dpo", loss="apo_zero"), dict(loss_type="apo_zero")),
     "apo_down": (dict(type="dpo", loss="apo_down"), dict(loss_type="apo_down")),
+    "mpo": (dict(type="dpo", losses=["sigmoid:0.8", "bco_pair:0.2"], beta=0.2),
+            dict(loss_type=["sigmoid", "bco_pair"], loss_weights=[0.8, 0.2], beta=0.2)),
     "cpo": (dict(type="cpo"), dict(cpo="sigmoid", cpo_alpha=1.0)),
     "cpo_hinge": (dict(type="cpo", loss="hinge", beta=0.2, sft_weight=0.5), dict(cpo="hinge", beta=0.2, cpo_alpha=0.5)),
     "cpo_ipo": (dict(type="cpo", loss="ipo", beta=0.5, sft_weight=0.5), dict(cpo="ipo", beta=0.5, cpo_alpha=0.5)),
@@ -180,7 +182,7 @@ def main():
                 rows = [{k: v for k, v in row.items() if k != "KL_completion_ids"} for row in rows]
             model, evaluate = of_trainer(config, trl.KTOTrainer, trl.KTOConfig, rows)
         elif "loss_type" in config:
-            config = {k: [v] if k == "loss_type" else v for k, v in config.items()}
+            config = {k: [v] if k == "loss_type" and isinstance(v, str) else v for k, v in config.items()}
             model, evaluate = of_trainer(config, trl.DPOTrainer, trl.DPOConfig, pair_rows)
         else:
             model, evaluate = of_functions(config, pair_rows)

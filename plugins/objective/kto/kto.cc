@@ -10,7 +10,7 @@ namespace {
 
 struct KtoConfig {
   std::string loss = "kto";
-  double beta = 0.1, desirable_weight = 1, undesirable_weight = 1;
+  double beta = 0.1, desirable_weight = 1, undesirable_weight = 1, sft_weight = 0;
   void bind(Fields& f) {
     f("loss", loss,
       "the loss of an answer; kto: its reward is compared with the divergence from the reference, "
@@ -22,6 +22,9 @@ struct KtoConfig {
         .exclusive_min(0);
     f("desirable_weight", desirable_weight, "weight of good answers' losses").min(0);
     f("undesirable_weight", undesirable_weight, "weight of bad answers' losses").min(0);
+    f("sft_weight", sft_weight,
+      "weight of the negative log-likelihood per token of a good answer, which is added")
+        .min(0);
   }
 };
 
@@ -40,9 +43,11 @@ class Kto final : public Objective {
     const Dual reward = config_.beta * (Dual::chosen(answer) - answer.reference);
     const double kl = !needs_divergence() || answer.divergence < 0 ? 0 : answer.divergence;
     const Dual gain = reward - config_.beta * kl;
-    ObjectiveValue value = value_of(good ? config_.desirable_weight * (1 - sigmoid(gain))
-                                         : config_.undesirable_weight * sigmoid(gain),
-                                    reward.value, 0);
+    Dual loss = good ? config_.desirable_weight * (1 - sigmoid(gain))
+                     : config_.undesirable_weight * sigmoid(gain);
+    if (good && config_.sft_weight > 0)
+      loss = loss - config_.sft_weight / answer.tokens * Dual::chosen(answer);
+    ObjectiveValue value = value_of(loss, reward.value, 0);
     if (needs_divergence()) value.figures = {kl};
     return value;
   }

@@ -95,6 +95,21 @@ TEST_CASE("kto learns the same in every layout and division, from labels and fro
   }
 }
 
+TEST_CASE("kto adds the likelihood of good answers as cpo adds that of chosen ones") {
+  const Scratch scratch("mtrain-kto-sft");
+  write_objective_case(scratch);
+  done(scratch, "r.yaml -q run.dir=cpo objective=cpo train.steps=1");
+  done(scratch, "r.yaml -q run.dir=kto objective=kto objective.sft_weight=0.4 train.steps=1");
+  // Half of the records of pairs are good.
+  CHECK(column(scratch / "kto", "loss").front() ==
+        doctest::Approx(0.5 + 0.4 / 2 * column(scratch / "cpo", "nll_loss").front()));
+  // Without KTO's own loss, its gradient is that of the tokens of good answers.
+  done(scratch,
+       "r.yaml -q run.dir=sft objective=kto objective.sft_weight=1 "
+       "objective.desirable_weight=0 objective.undesirable_weight=0 train.steps=1");
+  CHECK(column(scratch / "sft", "grad_norm").front() > 0.1);
+}
+
 TEST_CASE("kto's divergence is relative to the model without its adapters, or before training") {
   const Scratch scratch("mtrain-kto-reference");
   write_objective_case(scratch);

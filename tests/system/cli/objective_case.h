@@ -41,8 +41,8 @@ inline void write_objective_case(const Scratch& scratch) {
 inline std::string settings_of(const nlohmann::json& settings) {
   std::string out;
   for (const auto& [key, value] : settings.items())
-    out +=
-        cat(" objective.", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+    out += cat(" 'objective.", key, "=",
+               value.is_string() ? value.get<std::string>() : value.dump(), "'");
   return out;
 }
 

@@ -21,6 +21,18 @@ namespace fs = std::filesystem;
 using mtrain::cat;
 using nlohmann::json;
 
+namespace {
+
+mtrain::Node node_of(const json& value) {
+  if (value.is_string()) return mtrain::Node::string(value.get<std::string>());
+  if (!value.is_array()) return mtrain::Node::number(value.get<double>());
+  mtrain::Node list = mtrain::Node::list();
+  for (const json& item : value) list.push(node_of(item));
+  return list;
+}
+
+}  // namespace
+
 TEST_CASE("objectives learn as in trl") {
   const Scratch scratch("mtrain-objectives");
   write_objective_case(scratch);
@@ -41,9 +53,7 @@ TEST_CASE("the derivatives of objectives are those of their losses") {
     const json& settings = wanted.at("settings");
     mtrain::Node node = mtrain::Node::map();
     for (const auto& [key, value] : settings.items())
-      if (key != "type")
-        node.set(key, value.is_string() ? mtrain::Node::string(value.get<std::string>())
-                                        : mtrain::Node::number(value.get<double>()));
+      if (key != "type") node.set(key, node_of(value));
     const auto objective =
         plugins.make<mtrain::Objective>(settings.at("type").get<std::string>(), node, context);
     for (const auto& [chosen, rejected] : {std::pair{-12.5, -17.25}, std::pair{-21.0, -9.5}}) {
@@ -230,6 +240,12 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
   for (const char* command : {"check r.yaml", "r.yaml -q run.dir=b"}) {
     refuses(cat(command, " objective.loss=exo_pair"), 10, "label_smoothing > 0");
+    for (const char* losses : {"sigmoid", "sigmoid:0", "sigmoid:x", "tanh:1", ":1", "ipo:1e999"})
+      refuses(cat(command, " 'objective.losses=[\"", losses, "\"]'"), 10,
+              cat("'", losses, "' is no loss with a weight above 0"), "such as sigmoid:0.8");
+    refuses(cat(command, " objective.losses=[ipo:1,ipo:2]"), 10, "ipo is given twice");
+    refuses(cat(command, " objective.losses=[ipo:1,hinge:2] objective.label_smoothing=0.1"), 10,
+            "objective.label_smoothing has no effect");
     for (const char* loss : {"hinge", "ipo"})
       refuses(cat(command, " objective.label_smoothing=0.1 objective.loss=", loss), 10,
               "objective.label_smoothing has no effect", "choose the loss sigmoid");
