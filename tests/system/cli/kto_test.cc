@@ -123,6 +123,13 @@ TEST_CASE("kto's divergence is relative to the model without its adapters, or be
   CHECK(column(scratch / "off", "val_kl").size() == 2);
   for (const char* key : {"loss", "kl", "rewards/chosen", "val_loss", "val_kl"})
     check_close(column(scratch / "file", key), column(scratch / "off", key), 1e-6);
+  // Batches that grow hold other neighbours.
+  const std::string grows =
+      "train.batch_schedule=[0:2,2:4] train.global_batch_size=0 train.steps=4 ";
+  done(scratch, "r.yaml -q run.dir=grows objective.reference=adapters" + set + grows);
+  done(scratch, "r.yaml -q run.dir=grown objective.reference=precomputed" + set + grows);
+  for (const char* key : {"loss", "kl", "val_kl"})
+    check_close(column(scratch / "grown", key), column(scratch / "grows", key), 1e-6);
   int number = 0;
   for (const std::string layout : {"dist.nproc=2 dist.tp=2", "dist.nproc=2 dist.pp=2",
                                    "dist.nproc=2 dist.cp=2", "dist.nproc=2 dist.zero=3"})
