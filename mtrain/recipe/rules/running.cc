@@ -86,14 +86,16 @@ constexpr Rule kRunningRules[] = {
      "it is where all that is trained are adapters that start as nothing: peft.type=lora with "
      "model.init_from and without peft.init_from, peft.train and peft.init=pissa",
      "objective.reference='auto'"},
-    {"mismatched-batch", "train.global_batch_size", MT_DIVERGENCE, "smallest_batch > 1",
+    {"mismatched-batch", "train.global_batch_size", MT_DIVERGENCE " and train.steps > 0",
+     "smallest_batch > 1",
      "objective.loss=kto compares with the answers of other records of the global batch, and a "
      "batch of {smallest_batch} has none",
      "its estimate of the divergence from the reference is over each prompt with the answer of "
      "another record",
      "train.global_batch_size; objective.loss='apo_zero_unpaired'"},
     {"mismatched-eval-batch", "validation.global_batch_size",
-     MT_DIVERGENCE " and validation.steps > 0 and smallest_batch > 1", "eval_global > 1",
+     MT_DIVERGENCE " and train.steps > 0 and validation.steps > 0 and smallest_batch > 1",
+     "eval_global > 1",
      "objective.loss=kto compares with the answers of other records of the global batch, and a "
      "batch of {eval_global} of the validation has none",
      "its estimate of the divergence from the reference is over each prompt with the answer of "
