@@ -10,6 +10,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/data/mismatched.h"
 #include "mtrain/data/sample_check.h"
 
 namespace mtrain {
@@ -42,7 +43,11 @@ class Loader::Worker {
     MT_CHECK(consumed >= 0, "cursor ", consumed);
     for (auto& set : sets_) {
       set.resize(static_cast<size_t>(config.num_micro_batches));
-      for (MicroBatch& batch : set) allocate(batch);
+      for (MicroBatch& batch : set) allocate(batch, config.micro_batch_size);
+    }
+    if (config.mismatched) {
+      allocate(before_, 1);
+      for (auto& set : others_) set.resize(static_cast<size_t>(config.num_micro_batches));
     }
     if (config.prefetch) thread_ = std::thread([this] { run(); });
   }
@@ -59,7 +64,7 @@ class Loader::Worker {
 
   std::span<const MicroBatch> next() {
     if (!thread_.joinable()) {
-      fill(sets_[0], consumed_);
+      fill(0, consumed_);
       consumed_ += config_.global_batch_size();
       return sets_[0];
     }
@@ -83,12 +88,16 @@ class Loader::Worker {
     consumed_ = consumed;
   }
 
+  std::span<const MicroBatch> mismatched() const {
+    return others_[thread_.joinable() ? front_ : 0];
+  }
+
   int64_t consumed() const { return consumed_; }
   const LoaderConfig& config() const { return config_; }
 
  private:
-  void allocate(MicroBatch& batch) const {
-    batch.rows = config_.micro_batch_size;
+  void allocate(MicroBatch& batch, int64_t rows) const {
+    batch.rows = rows;
     batch.seq_length = config_.seq_length;
     auto count = static_cast<size_t>(batch.rows * batch.seq_length);
     for (auto* values : {&batch.tokens, &batch.targets, &batch.positions}) values->resize(count);
@@ -114,7 +123,7 @@ class Loader::Worker {
     for (;;) {
       changed_.wait(lock, [this] { return wanted_ || stop_; });
       if (stop_) return;
-      auto& set = sets_[back_];
+      const int set = back_;
       int64_t first = wanted_first_;
       lock.unlock();
       std::exception_ptr error;
@@ -131,7 +140,7 @@ class Loader::Worker {
     }
   }
 
-  void fill(std::vector<MicroBatch>& set, int64_t first) {
+  void fill(int set, int64_t first) {
     if (!has(first)) {
       throw Error(ErrorClass::data,
                   cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"),
@@ -140,10 +149,25 @@ class Loader::Worker {
                   "lower train.steps or add data");
     }
     int64_t at = first + config_.dp_rank * config_.micro_batch_size * config_.num_micro_batches;
-    for (MicroBatch& batch : set) {
-      fill_batch(batch, at);
+    for (size_t micro = 0; micro < sets_[set].size(); ++micro) {
+      fill_batch(sets_[set][micro], at);
+      if (config_.mismatched) {
+        fill_batch(before_, sample_before(at, first));
+        mismatch(sets_[set][micro], before_, others_[set][micro]);
+      }
       at += config_.micro_batch_size;
     }
+  }
+
+  /// The sample before `index` in the global batch that begins at `first`, in a circle; of a batch
+  /// of one sample, the one before it in the source.
+  int64_t sample_before(int64_t index, int64_t first) const {
+    if (index > first) return index - 1;
+    const int64_t count = config_.global_batch_size();
+    MT_USER_CHECK(count > 1 || source_.size() > 1, ErrorClass::data,
+                  "there is one sample, and the objective compares with the answers of others",
+                  "add records");
+    return count > 1 ? first + count - 1 : first > 0 ? first - 1 : source_.size() - 1;
   }
 
   void fill_batch(MicroBatch& batch, int64_t first) {
@@ -184,11 +208,13 @@ class Loader::Worker {
   const LoaderConfig config_;
   int64_t consumed_;  // used by the caller's thread only
   std::vector<MicroBatch> sets_[2];
-  Sample sample_;  // used by the thread that fills
+  std::vector<MicroBatch> others_[2];  // of LoaderConfig::mismatched, else empty
+  MicroBatch before_;                  // one row; used by the thread that fills
+  Sample sample_;                      // used by the thread that fills
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_: the worker owns sets_[back_] while wanted_ is set.
+  // Guarded by mutex_: the worker owns sets_[back_] and others_[back_] while wanted_ is set.
   int front_ = 0, back_ = 1;
   bool wanted_ = false, ready_ = false, stop_ = false;
   int64_t wanted_first_ = 0;
@@ -200,6 +226,7 @@ Loader::Loader(const SampleSource& source, LoaderConfig config, int64_t consumed
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 std::span<const MicroBatch> Loader::next() { return worker_->next(); }
+std::span<const MicroBatch> Loader::mismatched() const { return worker_->mismatched(); }
 int64_t Loader::consumed_samples() const { return worker_->consumed(); }
 void Loader::seek(int64_t consumed_samples) { worker_->seek(consumed_samples); }
 const LoaderConfig& Loader::config() const { return worker_->config(); }

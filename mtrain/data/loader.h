@@ -33,7 +33,8 @@ struct LoaderConfig {
   int64_t num_micro_batches = 1;  // micro-batches per step and rank
   int64_t dp_rank = 0, dp_size = 1;
   bool prefetch = true;
-  int64_t vocab_size = 0;  // ids must be less than this; 0: only negative ids are refused
+  int64_t vocab_size = 0;   // ids must be less than this; 0: only negative ids are refused
+  bool mismatched = false;  // whether to make Loader::mismatched(), of Dataset::kPreferences
   /// Samples per step over all ranks.
   int64_t global_batch_size() const { return micro_batch_size * num_micro_batches * dp_size; }
 };
@@ -49,6 +50,11 @@ class MT_API Loader {
   /// the first calls. Throws Error(data) when the source is exhausted, Error(plugin) when it fills
   /// a sample wrongly (check_sample()), and what the source throws.
   std::span<const MicroBatch> next();
+  /// With LoaderConfig::mismatched: the micro-batches of the last next() again, in which each
+  /// sample's prompts have the answers of the sample before it in the global batch (of its first
+  /// sample, those of its last), as mismatch() makes them. Which samples these are depends neither
+  /// on the ranks nor on the micro-batches. Valid until the next call of next(). Empty without it.
+  std::span<const MicroBatch> mismatched() const;
   /// The cursor: the number of samples returned so far, over all ranks. Saved in checkpoints.
   int64_t consumed_samples() const;
   /// Moves the cursor; drops prefetched micro-batches.

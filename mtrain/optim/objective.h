@@ -28,6 +28,10 @@ struct Answer {
   double tokens = 0;     // their number, at least 1
   double score = 0;      // with Objective::scores(), instead of these: of prompt and answer
   double margin = 0;     // of a chosen one: by how much its score should be higher
+  /// With Objective::needs_divergence(): the same for all answers of a global batch, the mean of
+  /// log(policy / reference) over mismatched answers, each after another record's prompt. It may be
+  /// negative, and has no derivative.
+  double divergence = 0;
   /// log(policy / reference).
   double ratio() const { return logp - reference; }
 };
@@ -82,6 +86,9 @@ class MT_API Objective {
   virtual bool scores() const { return false; }
   /// Whether it reads Answer::reference.
   virtual bool needs_reference() const = 0;
+  /// Whether it reads Answer::divergence: each step and evaluation then also runs the model and the
+  /// reference over as many mismatched answers. REQUIRES: needs_reference(), not scores().
+  virtual bool needs_divergence() const { return false; }
   /// Whether it learns from means over an answer's tokens: logps/… are then reported per token.
   virtual bool per_token() const { return false; }
   /// The names of further values that it reports, averaged over records.

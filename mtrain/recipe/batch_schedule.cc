@@ -95,6 +95,10 @@ int64_t BatchSchedule::largest() const {
   return samples;
 }
 
+int64_t BatchSchedule::smallest() const {
+  return std::ranges::min_element(periods_, {}, &Period::samples)->samples;
+}
+
 int64_t BatchSchedule::common_divisor() const {
   int64_t divisor = 0;
   for (const Period& period : periods_) divisor = std::gcd(divisor, period.samples);

@@ -29,6 +29,7 @@ class MT_API BatchSchedule {
   /// The smallest number of steps with at least `samples` samples.
   double steps_for(double samples) const;
   int64_t largest() const;
+  int64_t smallest() const;
   /// The greatest common divisor of all sizes.
   int64_t common_divisor() const;
   /// "256", or "256, from step 2001 on 1024".

@@ -8,31 +8,6 @@
 #include "mtrain/train/model_input.h"
 
 namespace mtrain {
-namespace {
-
-std::span<const int32_t> row_of(const std::vector<int32_t>& values, const MicroBatch& batch,
-                                size_t row) {
-  const auto length = static_cast<size_t>(batch.seq_length);
-  return std::span(values).subspan(row * length, length);
-}
-
-/// Turns adapters off within a scope, also if the model throws.
-class Without {
- public:
-  explicit Without(AdapterPlan* adapters) : adapters_(adapters) {
-    if (adapters_) adapters_->turn(false);
-  }
-  ~Without() {
-    if (adapters_) adapters_->turn(true);
-  }
-  Without(const Without&) = delete;
-  Without& operator=(const Without&) = delete;
-
- private:
-  AdapterPlan* adapters_;
-};
-
-}  // namespace
 
 ReferenceSource reference_source(const Settings& settings, const Objective& objective) {
   if (!objective.needs_reference()) return ReferenceSource::none;
@@ -75,6 +50,12 @@ AnswerObjective::AnswerObjective(std::unique_ptr<Objective> objective, Reference
       parallel_(parallel),
       labels_(static_cast<size_t>(labels)) {
   MT_CHECK(source != ReferenceSource::adapters || adapters, "a reference without adapters");
+  needs_mismatched_ = call_plugin(*objective_, "needs_divergence()",
+                                  [&] { return objective_->needs_divergence(); });
+  MT_USER_CHECK(
+      !needs_mismatched_ || (source != ReferenceSource::none && !objective_->scores()),
+      ErrorClass::plugin, "the objective needs a divergence, and has no reference to measure it by",
+      "needs_divergence() requires needs_reference(), and log-probabilities instead of scores()");
   names_.insert(names_.end(), further_.begin(), further_.end());
   names_.insert(names_.end(), of_sequences_.begin(), of_sequences_.end());
   sums_.assign(names_.size(), 0), counts_.assign(names_.size(), 0);
@@ -147,40 +128,6 @@ int64_t AnswerObjective::records(std::span<const MicroBatch> batches) const {
   return count;
 }
 
-void AnswerObjective::begin(std::span<const MicroBatch> batches, double weight,
-                            Interpreter& interpreter, const Interpreter::InputOf& input_of) {
-  batches_ = batches;
-  weight_ = weight;
-  if (source_ != ReferenceSource::adapters) return;
-  std::vector<ReferenceLogps::Entry> ignored;
-  const Without off(adapters_);
-  measure(batches, interpreter, input_of, ignored);
-}
-
-void AnswerObjective::measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
-                              const Interpreter::InputOf& input_of,
-                              std::vector<ReferenceLogps::Entry>& out) {
-  batches_ = batches;
-  measured_.assign(batches.size(), {});
-  struct Measuring {
-    explicit Measuring(bool& on) : on(on) { on = true; }
-    ~Measuring() { on = false; }
-    bool& on;
-  };
-  {
-    const Measuring measuring(measuring_);
-    interpreter.evaluate(static_cast<int64_t>(batches.size()), input_of);
-  }
-  const bool mine = !parallel_ || axis_index(parallel_->cp) == 0;
-  for (size_t micro = 0; micro < batches.size(); ++micro)
-    for (size_t row = 0; row < static_cast<size_t>(batches[micro].rows); ++row) {
-      const std::vector<double>& logps = measured_[micro];
-      out.push_back(mine && !logps.empty()
-                        ? ReferenceLogps::Entry{logps[2 * row], logps[2 * row + 1]}
-                        : ReferenceLogps::Entry());
-    }
-}
-
 void AnswerObjective::take_own_tokens(const MicroBatch& batch, Answers& answers) const {
   if (!parallel_) return;
   if (auto slice = context_slice(batch, *parallel_))
@@ -202,27 +149,6 @@ void AnswerObjective::sum_logps(const MicroBatch& batch, std::span<const float> 
   for (size_t i = 0; i < logps.size(); ++i) answers.all[i].logp = logps[i];
 }
 
-void AnswerObjective::set_references(int64_t micro, const MicroBatch& batch,
-                                     Answers& answers) const {
-  if (source_ == ReferenceSource::adapters) {
-    const std::vector<double>& logps = measured_[static_cast<size_t>(micro)];
-    for (size_t i = 0; i < logps.size(); ++i) answers.all[i].reference = logps[i];
-  }
-  if (source_ != ReferenceSource::precomputed) return;
-  for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
-    const ReferenceLogps::Entry* found = stored_.find(
-        ReferenceLogps::key(row_of(batch.tokens, batch, row), row_of(batch.targets, batch, row)));
-    MT_USER_CHECK(found, ErrorClass::data,
-                  cat("there are no reference log-probabilities of sample ",
-                      batch.first_sample + static_cast<int64_t>(row),
-                      ": it was not among the samples of the run when it began"),
-                  "restore the data, train.steps and validation.steps with which the run began, or "
-                  "start a new run");
-    answers.all[2 * row].reference = found->chosen;
-    answers.all[2 * row + 1].reference = found->rejected;
-  }
-}
-
 double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool training) {
   MT_CHECK(static_cast<size_t>(micro) < batches_.size(), "micro-batch ", micro, " of ",
            batches_.size());
@@ -236,6 +162,7 @@ double AnswerObjective::operator()(int64_t micro, std::span<float> losses, bool 
     return 0;
   }
   set_references(micro, batch, answers);
+  for (Answer& answer : answers.all) answer.divergence = divergence_;
   const double loss = evaluate(batch, answers);
   // The loss of a token is minus its log-probability.
   for (size_t t = 0; training && t < losses.size(); ++t) {
@@ -268,7 +195,7 @@ double AnswerObjective::evaluate(const MicroBatch& batch, Answers& answers) {
       }
     }
   });
-  if (!parallel_ || axis_index(parallel_->cp) == 0) return loss;
+  if (counts_records()) return loss;
   sums_ = sums, counts_ = counts;
   return 0;
 }

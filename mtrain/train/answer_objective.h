@@ -1,9 +1,11 @@
 // AnswerObjective: runs an Objective on the micro-batches of a step or of an evaluation. Sums the
 // tokens' losses to log-probabilities of answers, over the ranks of cp, or takes the scores at the
 // ends of sequences; gets the reference's; turns the objective's derivatives into the gradients of
-// the tokens' losses or scores; collects what it reports.
+// the tokens' losses or scores; collects what it reports. answer_passes.cc has what it measures in
+// passes of its own.
 // Refers to the parallel context and the adapters. For the rank's own thread.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,18 +47,27 @@ class MT_API AnswerObjective {
   /// The precomputed reference; the owner fills it before the first use.
   ReferenceLogps& reference() { return stored_; }
 
+  /// Whether the objective needs Loader::mismatched() (Objective::needs_divergence()).
+  bool needs_mismatched() const { return needs_mismatched_; }
   /// The number of records: pairs, labeled answers, or tokens with a class. Throws Error(data) for
   /// samples from which the objective cannot learn.
   int64_t records(std::span<const MicroBatch> batches) const;
+  /// How to run the model, and the ranks that have other records or other stages; null: none.
+  struct Passes {
+    Interpreter& interpreter;
+    std::function<ModelInput(const MicroBatch&)> input_of;
+    Communicator *replicas = nullptr, *stages = nullptr;
+  };
   /// Before the interpreter runs these micro-batches, which must stay valid. `weight`: the gradient
-  /// of each record's loss. Measures the reference where the adapters are its source: a pass
-  /// without tape and dropout, collective over the pipeline.
-  void begin(std::span<const MicroBatch> batches, double weight, Interpreter& interpreter,
-             const Interpreter::InputOf& input_of);
+  /// of each record's loss. `mismatched`: Loader::mismatched(). Measures the reference where the
+  /// adapters are its source, and the divergence if the objective needs it: passes without tape and
+  /// dropout, collective over the pipeline, the divergence also over the replicas.
+  void begin(std::span<const MicroBatch> batches, std::span<const MicroBatch> mismatched,
+             double weight, const Passes& passes);
   /// Adds the answers' log-probabilities under the current model to `out`, by micro-batch and row;
   /// only ranks with the last stage, and of cp only the first, get values.
-  void measure(std::span<const MicroBatch> batches, Interpreter& interpreter,
-               const Interpreter::InputOf& input_of, std::vector<ReferenceLogps::Entry>& out);
+  void measure(std::span<const MicroBatch> batches, const Passes& passes,
+               std::vector<ReferenceLogps::Entry>& out);
 
   /// Interpreter::MicroBatchObjective. Of a model of scores, `losses` are those of the tokens,
   /// [T,L]. Throws Error(numeric) for a score that is not finite.
@@ -72,6 +83,9 @@ class MT_API AnswerObjective {
   static Answers labeled_tokens(const MicroBatch& batch);
   bool of_tokens() const { return objective_->records() == Objective::Records::tokens; }
   void require_answers(const MicroBatch& batch, size_t row, int32_t found) const;
+  void run(std::span<const MicroBatch> batches, const Passes& passes);
+  void measure_divergence(std::span<const MicroBatch> batches, const Passes& passes);
+  bool counts_records() const { return !parallel_ || axis_index(parallel_->cp) == 0; }
   void take_own_tokens(const MicroBatch& batch, Answers& answers) const;
   double of_scores(const MicroBatch& batch, std::span<float> scores, bool training,
                    Answers& answers);
@@ -96,7 +110,8 @@ class MT_API AnswerObjective {
   ReferenceLogps stored_;
   std::span<const MicroBatch> batches_;
   double weight_ = 0;
-  bool measuring_ = false;
+  bool needs_mismatched_ = false, measuring_ = false;
+  double divergence_ = 0;                      // of the global batch (Answer::divergence)
   std::vector<std::vector<double>> measured_;  // by micro-batch: the log-probability of each answer
   std::vector<double> sums_, counts_;          // by name
   std::vector<double> extremes_;  // of pairs by scores: minus the least and the largest reward

@@ -14,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh) {
+LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh, bool mismatched) {
   const Settings& s = session.recipe.settings;
   const int64_t ranks = mesh ? mesh->data().size() : 1;
   return {.seq_length = s.model.seq_length,
@@ -22,7 +22,8 @@ LoaderConfig evaluation_loader(const Session& session, const RankMesh* mesh) {
           .num_micro_batches = s.eval_global_batch() / (s.eval_micro_batch() * ranks),
           .dp_rank = mesh ? mesh->data().index() : 0,
           .dp_size = ranks,
-          .vocab_size = session.valid_vocab};
+          .vocab_size = session.valid_vocab,
+          .mismatched = mismatched};
 }
 
 /// Resets the shapes that pipeline stages have agreed on, before and after an evaluation whose
@@ -42,6 +43,37 @@ class OtherMicroBatches {
  private:
   Interpreter* interpreter_;
 };
+
+struct Totals {
+  double loss = 0;
+  int64_t tokens = 0, records = 0;
+};
+
+/// Adds the next global batch of this rank.
+void evaluate_batch(const Session& session, Interpreter& interpreter, Loader& loader,
+                    const RankMesh* mesh, AnswerObjective* answers, Teacher* teacher,
+                    Totals& totals) {
+  const std::span<const MicroBatch> batches = loader.next();
+  const auto input_of = [&](const MicroBatch& one) {
+    ModelInput input =
+        mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
+    if (teacher) teacher->attach(input);
+    return input;
+  };
+  if (answers) {
+    totals.records += answers->records(batches);
+    answers->begin(batches, loader.mismatched(), 0,
+                   {.interpreter = interpreter,
+                    .input_of = input_of,
+                    .replicas = mesh ? &mesh->replicas() : nullptr,
+                    .stages = mesh ? &mesh->dense()["pp"].comm() : nullptr});
+  }
+  const StepLoss loss = interpreter.evaluate(
+      static_cast<int64_t>(batches.size()),
+      [&](int64_t micro) { return input_of(batches[static_cast<size_t>(micro)]); });
+  for (const double one : loss.micro_batches) totals.loss += one;
+  for (const MicroBatch& one : batches) totals.tokens += one.num_target_tokens;
+}
 
 }  // namespace
 
@@ -87,53 +119,40 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   const int64_t rest = whole ? source->size() % batch : 0;
   OtherMicroBatches other(interpreter,
                           s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
-  double sum = 0;
-  int64_t tokens = 0, records = 0;
+  const bool mismatched = answers && answers->needs_mismatched();
+  Totals all;
   auto evaluate = [&](const LoaderConfig& config, int64_t first,
                       int64_t times) {  // returns false if `stop` asks to stop
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;
-      std::span<const MicroBatch> micro_batches = loader.next();
-      auto input_of = [&](int64_t micro) {
-        const MicroBatch& one = micro_batches[static_cast<size_t>(micro)];
-        ModelInput input =
-            mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
-        if (teacher) teacher->attach(input);
-        return input;
-      };
-      if (answers) {
-        records += answers->records(micro_batches);
-        answers->begin(micro_batches, 0, interpreter, input_of);
-      }
-      for (double loss :
-           interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
-        sum += loss;
-      for (const MicroBatch& one : micro_batches) tokens += one.num_target_tokens;
+      evaluate_batch(session, interpreter, loader, mesh, answers, teacher, all);
       failpoint("eval.batch");
     }
     return true;
   };
-  if (batches > 0 && !evaluate(evaluation_loader(session, mesh), 0, batches)) return std::nullopt;
+  if (batches > 0 && !evaluate(evaluation_loader(session, mesh, mismatched), 0, batches))
+    return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
   if (rest > 0 && !evaluate({.seq_length = s.model.seq_length,
                              .num_micro_batches = rest,
-                             .vocab_size = session.valid_vocab},
+                             .vocab_size = session.valid_vocab,
+                             .mismatched = mismatched},
                             batches * batch, 1))
     return std::nullopt;
   if (mesh)
-    sum = mesh->replicas().all_reduce_value(sum),
-    tokens = mesh->data().comm().all_reduce_value(tokens),
-    records = mesh->data().comm().all_reduce_value(records);
-  const int64_t count = answers ? records : tokens;
+    all.loss = mesh->replicas().all_reduce_value(all.loss),
+    all.tokens = mesh->data().comm().all_reduce_value(all.tokens),
+    all.records = mesh->data().comm().all_reduce_value(all.records);
+  const int64_t count = answers ? all.records : all.tokens;
   Communicator *replicas = mesh ? &mesh->replicas() : nullptr,
                *stages = mesh ? &mesh->dense()["pp"].comm() : nullptr;
   NamedValues figures;
   if (answers) figures = answers->take_figures(replicas, stages);
-  if (teacher) figures = teacher->take_figures(replicas, stages, tokens);
+  if (teacher) figures = teacher->take_figures(replicas, stages, all.tokens);
   return EvalMetrics{.split = name(split),
-                     .loss = count > 0 ? sum / static_cast<double>(count) : 0,
-                     .tokens = tokens,
+                     .loss = count > 0 ? all.loss / static_cast<double>(count) : 0,
+                     .tokens = all.tokens,
                      .seconds = seconds_since(start),
                      .samples = batches * batch + rest,
                      .figures = std::move(figures)};

@@ -42,16 +42,6 @@ int64_t num_targets(std::span<const MicroBatch> batches) {
   return n;
 }
 
-LoaderConfig training_loader(const Session& session, int64_t samples, int rank, int ranks) {
-  const Settings& s = session.recipe.settings;
-  return {.seq_length = s.model.seq_length,
-          .micro_batch_size = s.train.micro_batch_size,
-          .num_micro_batches = samples / (s.train.micro_batch_size * ranks),
-          .dp_rank = rank,
-          .dp_size = ranks,
-          .vocab_size = session.valid_vocab};
-}
-
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
 /// Records a stream's work (as a CUDA graph) during its lifetime. If an exception ends the scope,
@@ -190,12 +180,23 @@ void Trainer::open_training_data(int64_t samples) {
                                     [&] { return call_plugin(*dataset_, "split()", train_split); });
 }
 
+LoaderConfig Trainer::training_loader(int64_t samples) const {
+  const Settings& s = recipe_.settings;
+  const int64_t ranks = mesh_.data().size();
+  return {.seq_length = s.model.seq_length,
+          .micro_batch_size = s.train.micro_batch_size,
+          .num_micro_batches = samples / (s.train.micro_batch_size * ranks),
+          .dp_rank = mesh_.data().index(),
+          .dp_size = ranks,
+          .vocab_size = session_.valid_vocab,
+          .mismatched = answers_ && answers_->needs_mismatched()};
+}
+
 void Trainer::follow_batch_schedule() {
   if (loader_ && (loader_->config().global_batch_size() == batch_now() ||
                   state_.step >= recipe_.settings.train.steps))
     return;
-  const LoaderConfig config =
-      training_loader(session_, batch_now(), mesh_.data().index(), mesh_.data().size());
+  const LoaderConfig config = training_loader(batch_now());
   loader_.reset();  // end its worker thread first: only one thread may read the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();
@@ -415,7 +416,7 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   };
   const int64_t mine = answers_ ? answers_->routed_tokens(batches) : num_targets(batches);
   const int64_t targets = mesh_.data().comm().all_reduce_value(mine);
-  const int64_t records = answers_ ? begin_answers(batches, input_of) : 0;
+  const int64_t records = answers_ ? begin_answers(batches) : 0;
   reducer_->begin_step();
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (answers_) loss.num_targets = records;

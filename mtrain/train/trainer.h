@@ -136,18 +136,25 @@ class MT_API Trainer {
   /// Throws if the dataset's samples are not those of the objective; makes an objective over
   /// answers.
   void build_objective();
+  void require_other_records() const;
   /// Gets the reference of an objective over answers: of the initial model before the first step,
   /// else from the run's folder. `keep`: writes it there. Collective.
   double computed_flops_per_token() const;
   void prepare_reference(bool keep);
   int64_t add_references(Split split, int64_t samples, int64_t micro_batch);
+  void add_mismatched_references(Split split, int64_t samples);
+  void measure_references(std::span<const MicroBatch> batches, std::vector<int64_t>& keys,
+                          std::vector<double>& values);
+  void share_references(std::vector<int64_t>& keys, std::vector<double>& values);
   int64_t samples_of_reference(Split split, int64_t samples) const;
   void require_references(Split split, int64_t samples, int64_t there, const char* setting) const;
   /// Whether a rank has been asked to stop, during work before or between steps. Collective.
   bool stops_now();
   /// Called before a step's program: prepares the objective over answers for the micro-batches.
   /// Returns the number of records of all ranks. Collective.
-  int64_t begin_answers(std::span<const MicroBatch> batches, const Interpreter::InputOf& input_of);
+  int64_t begin_answers(std::span<const MicroBatch> batches);
+  AnswerObjective::Passes passes();
+  LoaderConfig training_loader(int64_t samples) const;
   bool records_step();
   StepLoss forward_backward(std::span<const MicroBatch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);

@@ -50,6 +50,26 @@ std::optional<AnswerObjective> make_answer_objective(Session& session,
       labels && labels->is(NodeKind::integer) ? labels->as_int() : 0);
 }
 
+/// An objective that compares with the answers of other records needs some in each batch. Rules
+/// check the batches before for the objectives that they know.
+void Trainer::require_other_records() const {
+  const Settings& s = recipe_.settings;
+  const auto enough = [](int64_t samples, const char* setting) {
+    MT_USER_CHECK(samples > 1, ErrorClass::config,
+                  cat(setting,
+                      ": the objective compares with the answers of other records of the "
+                      "global batch, and a batch of ",
+                      samples, " has none"),
+                  cat("set ", setting, " to at least 2"));
+  };
+  enough(batches_.smallest(), "train.global_batch_size");
+  if (s.validation.steps > 0) enough(s.eval_global_batch(), "validation.global_batch_size");
+  MT_USER_CHECK(dataset_->split(Split::train, Dataset::kOneEpoch)->size() > 1, ErrorClass::data,
+                "the training data has one record, and the objective compares with the answers of "
+                "others",
+                "add records; objective=kto objective.loss=apo_zero_unpaired compares with none");
+}
+
 void Trainer::build_objective() {
   const Settings& s = recipe_.settings;
   const std::string_view samples = dataset_->objective();
@@ -73,6 +93,7 @@ void Trainer::build_objective() {
   if (answers) require_records(recipe_, session_.plugins, *dataset_);
   if (std::optional<AnswerObjective> made = make_answer_objective(session_, &mesh_.parallel()))
     answers_.emplace(std::move(*made));
+  if (answers_ && answers_->needs_mismatched() && s.train.steps > 0) require_other_records();
   if (answers_ && first() && answers_->source() == ReferenceSource::none &&
       s.objective.reference != "auto")
     log_warn("objective.reference=", s.objective.reference,
@@ -113,13 +134,23 @@ void Trainer::require_teacher(const std::string& before, const std::string& chec
       "restore the teacher's folder, or start a new run from the student: model.init_from=RUN");
 }
 
-int64_t Trainer::begin_answers(std::span<const MicroBatch> batches,
-                               const Interpreter::InputOf& input_of) {
+AnswerObjective::Passes Trainer::passes() {
+  return {.interpreter = *interpreter_,
+          .input_of =
+              [this](const MicroBatch& batch) {
+                return own_part(*session_.ctx, batch, mesh_.parallel());
+              },
+          .replicas = &mesh_.replicas(),
+          .stages = &mesh_.dense()["pp"].comm()};
+}
+
+int64_t Trainer::begin_answers(std::span<const MicroBatch> batches) {
   prepare_reference(false);
   const int64_t records = mesh_.data().comm().all_reduce_value(answers_->records(batches));
-  answers_->begin(batches, scaler_.scale() / static_cast<double>(std::max<int64_t>(1, records)),
-                  *interpreter_, input_of);
-  if (answers_->source() == ReferenceSource::adapters) buckets_->release_values();
+  answers_->begin(batches, loader_->mismatched(),
+                  scaler_.scale() / static_cast<double>(std::max<int64_t>(1, records)), passes());
+  if (answers_->source() == ReferenceSource::adapters || answers_->needs_mismatched())
+    buckets_->release_values();
   return records;
 }
 
@@ -145,6 +176,10 @@ void Trainer::prepare_reference(bool keep) {
       limited ? std::min(train_samples_, batches_.samples_until(step_limit_)) : train_samples_;
   made.train_samples = add_references(Split::train, samples, s.train.micro_batch_size);
   if (valid > 0) made.valid_samples = add_references(Split::valid, valid, s.eval_micro_batch());
+  if (answers_->needs_mismatched()) {
+    add_mismatched_references(Split::train, samples), made.train_samples = samples;
+    add_mismatched_references(Split::valid, valid), made.valid_samples = valid;
+  }
   buckets_->release_values();
   if (stops_now()) {  // the run ends before its first step
     has_reference_ = false;
@@ -174,7 +209,9 @@ int64_t Trainer::samples_of_reference(Split split, int64_t samples) const {
 
 void Trainer::require_references(Split split, int64_t samples, int64_t there,
                                  const char* setting) const {
-  const int64_t wanted = samples_of_reference(split, samples);
+  // The answers of other records change with every epoch.
+  const int64_t wanted =
+      answers_->needs_mismatched() ? samples : samples_of_reference(split, samples);
   MT_USER_CHECK(wanted <= there, ErrorClass::checkpoint,
                 cat("the run's reference log-probabilities are those of ", counted(there, "sample"),
                     " of the ", mtrain::name(split), " split, and the run now reads ", wanted),
@@ -196,39 +233,75 @@ int64_t Trainer::add_references(Split split, int64_t samples, int64_t micro_batc
                           .dp_rank = mesh_.data().index(),
                           .dp_size = ranks,
                           .vocab_size = session_.valid_vocab});
-  const bool counts =
-      axis_index(mesh_.parallel().cp) == 0 &&
-      mesh_.pipeline_rank() == mesh_.pipeline().map.rank(mesh_.pipeline().map.stages() - 1);
   std::vector<int64_t> keys(static_cast<size_t>(count), 0);
   std::vector<double> values(static_cast<size_t>(2 * count), 0);
   interpreter_->forget_shapes();
-  for (int64_t at = 0; at < count && !stops_now(); at += once * each) {
-    const std::span<const MicroBatch> batches = loader.next();
-    std::vector<ReferenceLogps::Entry> found;
-    answers_->measure(
-        batches, *interpreter_,
-        [&](int64_t micro) {
-          return own_part(*session_.ctx, batches[static_cast<size_t>(micro)], mesh_.parallel());
-        },
-        found);
-    size_t next = 0;
-    for (const MicroBatch& batch : batches)
-      for (int64_t row = 0; row < batch.rows; ++row, ++next) {
-        const auto length = static_cast<size_t>(batch.seq_length),
-                   first = static_cast<size_t>(row) * length,
-                   index = static_cast<size_t>(batch.first_sample + row);
-        if (!counts) continue;
-        keys[index] = ReferenceLogps::key(std::span(batch.tokens).subspan(first, length),
-                                          std::span(batch.targets).subspan(first, length));
-        values[2 * index] = found[next].chosen, values[2 * index + 1] = found[next].rejected;
-      }
+  for (int64_t at = 0; at < count && !stops_now(); at += once * each)
+    measure_references(loader.next(), keys, values);
+  interpreter_->forget_shapes();
+  share_references(keys, values);
+  return needed;
+}
+
+/// Adds those of the mismatched answers of each global batch until `samples` samples are read: in
+/// every epoch, other records are in a batch.
+void Trainer::add_mismatched_references(Split split, int64_t samples) {
+  if (samples == 0) return;
+  const Settings& s = recipe_.settings;
+  const bool train = split == Split::train;
+  const auto source = dataset_->split(split, train ? train_samples_ : samples);
+  std::vector<int64_t> keys;
+  std::vector<double> values;
+  std::optional<Loader> loader;
+  interpreter_->forget_shapes();
+  for (int64_t at = 0, step = 0; at < samples && !stops_now(); ++step) {
+    LoaderConfig config =
+        training_loader(train ? batches_.samples_at(step) : s.eval_global_batch());
+    const int64_t size = train ? config.global_batch_size() : s.eval_global_batch();
+    if (!train) {
+      config.micro_batch_size = s.eval_micro_batch();
+      config.num_micro_batches = size / (config.micro_batch_size * config.dp_size);
+    }
+    if (!loader || loader->config().global_batch_size() != size) {
+      loader.reset();
+      loader.emplace(*source, config, at);
+    }
+    at += size;
+    keys.resize(static_cast<size_t>(at), 0), values.resize(2 * keys.size(), 0);
+    loader->next();
+    measure_references(loader->mismatched(), keys, values);
   }
   interpreter_->forget_shapes();
+  share_references(keys, values);
+}
+
+/// Runs the model over micro-batches and fills in what this rank is to contribute, by sample.
+void Trainer::measure_references(std::span<const MicroBatch> batches, std::vector<int64_t>& keys,
+                                 std::vector<double>& values) {
+  const bool counts =
+      axis_index(mesh_.parallel().cp) == 0 &&
+      mesh_.pipeline_rank() == mesh_.pipeline().map.rank(mesh_.pipeline().map.stages() - 1);
+  std::vector<ReferenceLogps::Entry> found;
+  answers_->measure(batches, passes(), found);
+  size_t next = 0;
+  for (const MicroBatch& batch : batches)
+    for (int64_t row = 0; row < batch.rows; ++row, ++next) {
+      const auto length = static_cast<size_t>(batch.seq_length),
+                 first = static_cast<size_t>(row) * length,
+                 index = static_cast<size_t>(batch.first_sample + row);
+      if (!counts) continue;
+      keys[index] = ReferenceLogps::key(std::span(batch.tokens).subspan(first, length),
+                                        std::span(batch.targets).subspan(first, length));
+      values[2 * index] = found[next].chosen, values[2 * index + 1] = found[next].rejected;
+    }
+}
+
+/// Gives all ranks the values of all.
+void Trainer::share_references(std::vector<int64_t>& keys, std::vector<double>& values) {
   for (Communicator* group : {&mesh_.replicas(), &mesh_.dense()["pp"].comm()})
     group->all_reduce(std::span(keys)), group->all_reduce(std::span(values));
   for (size_t i = 0; i < keys.size(); ++i)
     answers_->reference().add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
-  return needed;
 }
 
 }  // namespace mtrain

@@ -5,7 +5,8 @@
 
 The model is llama_tiny (next to this file), and its initial weights are the reference. For each case: loss, gradient norm and the values
 that trl reports, of three steps of AdamW on the same four records, and the first 64 of some weights after them. Pairs go through trl's DPOTrainer,
-labels through its KTOTrainer; cpo, simpo and orpo through the loss functions of CPOTrainer and ORPOTrainer, with the negative
+labels through its KTOTrainer, and so do pairs as two labels each (kto_pairs) and good answers alone (kto_good); its collator gets the answers for the
+estimate of the divergence as its dataset has them, rotated by one within the batch. cpo, simpo and orpo through the loss functions of CPOTrainer and ORPOTrainer, with the negative
 log-likelihood of each record's chosen answer per token. The cases with label_smoothing and loss sigmoid, which DPOTrainer no longer has,
 are CPOTrainer's function of log-ratios.
 """
@@ -50,13 +51,21 @@ CASES = {
     "sppo_hard": (dict(type="dpo", loss="sppo_hard", beta=0.5), dict(loss_type="sppo_hard", beta=0.5)),
     "apo_zero": (dict(type="dpo", loss="apo_zero"), dict(loss_type="apo_zero")),
     "apo_down": (dict(type="dpo", loss="apo_down"), dict(loss_type="apo_down")),
+    "mpo": (dict(type="dpo", losses=["sigmoid:0.8", "bco_pair:0.2"], beta=0.2),
+            dict(loss_type=["sigmoid", "bco_pair"], loss_weights=[0.8, 0.2], beta=0.2)),
     "cpo": (dict(type="cpo"), dict(cpo="sigmoid", cpo_alpha=1.0)),
     "cpo_hinge": (dict(type="cpo", loss="hinge", beta=0.2, sft_weight=0.5), dict(cpo="hinge", beta=0.2, cpo_alpha=0.5)),
     "cpo_ipo": (dict(type="cpo", loss="ipo", beta=0.5, sft_weight=0.5), dict(cpo="ipo", beta=0.5, cpo_alpha=0.5)),
     "simpo": (dict(type="simpo"), dict(cpo="simpo", beta=2.0, cpo_alpha=0.0, simpo_gamma=0.5)),
     "orpo": (dict(type="orpo"), dict(orpo=True)),
-    "kto": (dict(type="kto", desirable_weight=1.5, undesirable_weight=0.5),
-            dict(kto=True, loss_type="apo_zero_unpaired", desirable_weight=1.5, undesirable_weight=0.5)),
+    "apo_zero_unpaired": (dict(type="kto", loss="apo_zero_unpaired", desirable_weight=1.5, undesirable_weight=0.5),
+                          dict(kto="labels", loss_type="apo_zero_unpaired", desirable_weight=1.5, undesirable_weight=0.5)),
+    "kto": (dict(type="kto"), dict(kto="labels")),
+    "kto_weights": (dict(type="kto", beta=0.5, desirable_weight=0.2, undesirable_weight=2.5),
+                    dict(kto="labels", beta=0.5, desirable_weight=0.2, undesirable_weight=2.5)),
+    "kto_good": (dict(type="kto", beta=0.3), dict(kto="good", beta=0.3)),
+    "kto_pairs": (dict(type="kto", beta=0.4, desirable_weight=1.5, undesirable_weight=0.75),
+                  dict(kto="pairs", beta=0.4, desirable_weight=1.5, undesirable_weight=0.75)),
 }
 
 
@@ -70,6 +79,11 @@ def labels():
     rng = np.random.RandomState(22)
     ids = lambda n: [int(i) for i in rng.randint(3, 90, size=n)]
     return [{"prompt": ids(p), "completion": ids(c), "label": good} for p, c, good in LABELS]
+
+
+def rotated(rows):
+    """With the answer of the row before: what KTOTrainer adds to its dataset."""
+    return [{**row, "KL_completion_ids": rows[i - 1]["completion_ids"]} for i, row in enumerate(rows)]
 
 
 def base():
@@ -91,12 +105,13 @@ def of_trainer(config, trainer_class, config_class, rows):
     text = {k.removesuffix("_ids"): "a" if k.endswith("_ids") else v for k, v in rows[0].items()}  # only to construct it
     trainer = trainer_class(model=model, ref_model=base(), args=args, processing_class=tokenizer(), train_dataset=Dataset.from_list([text] * 4))
     batch = trainer.data_collator(rows)
+    kl = "kl" if getattr(trainer, "calculate_KL", False) else None
 
     def evaluate():
         trainer._metrics["train"].clear()
         model.train()
         loss = trainer._compute_loss(model, batch, False)
-        return loss, {k: v[-1] for k, v in sorted(trainer._metrics["train"].items()) if k.startswith(("rewards/", "logps/"))}
+        return loss, {k: v[-1] for k, v in sorted(trainer._metrics["train"].items()) if k.startswith(("rewards/", "logps/")) or k == kl}
 
     return model, evaluate
 
@@ -153,17 +168,25 @@ def main():
     made, judged = pairs(), labels()
     pair_rows = [{"prompt_ids": r["prompt"], "chosen_ids": r["chosen"] + [EOS], "rejected_ids": r["rejected"] + [EOS]} for r in made]
     label_rows = [{"prompt_ids": r["prompt"], "completion_ids": r["completion"] + [EOS], "label": r["label"]} for r in judged]
+    as_labels = lambda key, good: [{"prompt_ids": r["prompt_ids"], "completion_ids": r[key], "label": good} for r in pair_rows]
+    label_sets = {"labels": rotated(label_rows), "good": rotated([r for r in label_rows if r["label"]]),
+                  "pairs": rotated(as_labels("chosen_ids", True)) + rotated(as_labels("rejected_ids", False))}
     cases = {}
     for name, (settings, config) in CASES.items():
+        more = {}
         if config.get("kto"):
+            more = {"records": config["kto"]}
+            rows = label_sets[config["kto"]]
             config = {k: v for k, v in config.items() if k != "kto"}
-            model, evaluate = of_trainer(config, trl.KTOTrainer, trl.KTOConfig, label_rows)
+            if config.get("loss_type") == "apo_zero_unpaired":
+                rows = [{k: v for k, v in row.items() if k != "KL_completion_ids"} for row in rows]
+            model, evaluate = of_trainer(config, trl.KTOTrainer, trl.KTOConfig, rows)
         elif "loss_type" in config:
-            config = {k: [v] if k == "loss_type" else v for k, v in config.items()}
+            config = {k: [v] if k == "loss_type" and isinstance(v, str) else v for k, v in config.items()}
             model, evaluate = of_trainer(config, trl.DPOTrainer, trl.DPOConfig, pair_rows)
         else:
             model, evaluate = of_functions(config, pair_rows)
-        cases[name] = {"settings": settings, **common.train_by(model, evaluate, STEPS, KEPT)}
+        cases[name] = {"settings": settings, **more, **common.train_by(model, evaluate, STEPS, KEPT)}
         print(name, [round(s["loss"], 6) for s in cases[name]["steps"]])
     directory = os.path.join(args.output_dir, "objectives")
     common.fresh(directory)

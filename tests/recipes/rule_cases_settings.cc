@@ -33,6 +33,21 @@ constexpr RuleCase kSettings[] = {
      "objective.type=dpo dist.pp=2"},
     {"objective-mock", "llama", "~dataset.path dataset.type=mock objective.type=dpo",
      "~dataset.path dataset.type=mock objective.type=dpo dataset.answers=2"},
+    {"mismatched-batch", "llama",
+     "objective.type=kto dataset.type=preference train.global_batch_size=1 "
+     "train.micro_batch_size=1",
+     "objective.type=kto dataset.type=preference train.global_batch_size=2 "
+     "train.micro_batch_size=1"},
+    {"mismatched-batch", "llama",
+     "objective.type=kto dataset.type=preference train.batch_schedule=[0:1,4:8] "
+     "train.micro_batch_size=1",
+     "objective.type=kto objective.loss=apo_zero_unpaired dataset.type=preference "
+     "train.batch_schedule=[0:1,4:8] train.micro_batch_size=1"},
+    {"mismatched-eval-batch", "llama",
+     "objective.type=kto dataset.type=preference train.global_batch_size=2 "
+     "train.micro_batch_size=1 validation.global_batch_size=1",
+     "objective.type=kto dataset.type=preference train.global_batch_size=2 "
+     "train.micro_batch_size=1 validation.global_batch_size=2"},
     {"distillation-teacher", "llama", "objective.type=distillation",
      "~dataset.path dataset.type=mock objective.type=distillation"},
     {"distillation-model", "bert", "objective.type=distillation objective.teacher=x",

@@ -138,6 +138,7 @@ TEST_CASE("rules name only what exists") {
                                  "split.fault",
                                  "batch.fault",
                                  "batch.largest",
+                                 "batch.smallest",
                                  "batch.divisor",
                                  "batch.last_from",
                                  "device_communicators",

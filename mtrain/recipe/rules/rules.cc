@@ -29,6 +29,7 @@ const std::vector<Definition>& definitions() {
       {"one_batch",
        "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
       {"global_batch", "batch.largest ?? one_batch"},
+      {"smallest_batch", "batch.smallest ?? one_batch"},
       {"micro_batches", "global_batch // (train.micro_batch_size * known_dp)"},
       {"eval_micro",
        "validation.micro_batch_size if validation.micro_batch_size > 0 else "
@@ -70,6 +71,7 @@ void batch_facts(const ConfigContainer& config, std::map<std::string, Expression
   facts["batch.fault"] = fault;
   if (!fault.empty()) return;
   facts["batch.largest"] = batches.largest();
+  facts["batch.smallest"] = batches.smallest();
   facts["batch.divisor"] = batches.common_divisor();
   facts["batch.last_from"] = batches.periods().back().steps_before;
 }

@@ -2,6 +2,7 @@
 #include "mtrain/recipe/rules/rules.h"
 
 #define MT_ANSWERS "objective.type != 'tokens' and objective.type != 'distillation'"
+#define MT_DIVERGENCE "objective.type == 'kto' and (objective.loss ?? '') == 'kto'"
 #define MT_TEACHER "objective.type == 'distillation'"
 
 namespace mtrain {
@@ -85,6 +86,21 @@ constexpr Rule kRunningRules[] = {
      "peft.type=lora, dora or ia3 with model.init_from and without peft.init_from, peft.train and "
      "peft.init=pissa",
      "objective.reference='auto'"},
+    {"mismatched-batch", "train.global_batch_size", MT_DIVERGENCE " and train.steps > 0",
+     "smallest_batch > 1",
+     "objective.loss=kto compares with the answers of other records of the global batch, and a "
+     "batch of {smallest_batch} has none",
+     "its estimate of the divergence from the reference is over each prompt with the answer of "
+     "another record",
+     "train.global_batch_size; objective.loss='apo_zero_unpaired'"},
+    {"mismatched-eval-batch", "validation.global_batch_size",
+     MT_DIVERGENCE " and train.steps > 0 and validation.steps > 0 and smallest_batch > 1",
+     "eval_global > 1",
+     "objective.loss=kto compares with the answers of other records of the global batch, and a "
+     "batch of {eval_global} of the validation has none",
+     "its estimate of the divergence from the reference is over each prompt with the answer of "
+     "another record",
+     "validation.global_batch_size; validation.steps=0"},
     {"distillation-teacher", "objective.teacher", MT_TEACHER,
      "objective.teacher != '' or dataset.type == 'mock'", "there is no teacher",
      "objective.teacher is a Hugging Face folder or a run of mtrain", "objective.type='tokens'"},

@@ -198,6 +198,8 @@ constexpr Rule kUnusedSettingRules[] = {
     row("objective-reference-unused", "objective.reference",
         "objective.type != 'tokens' and objective.type != 'distillation'",
         {"the losses of single tokens have no reference", "objective.type='dpo'"}),
+    row("loss-unused", "objective.loss", "len(objective.losses ?? []) == 0",
+        {"the losses of objective.losses take its place", "objective.losses=[]"}),
     row("labels-of-unused", "model.labels_of", "(model.labels ?? 0) > 0",
         {"a model without labels predicts tokens", "model.labels=2"}),
     row("distillation-beta-unused", "objective.beta",

@@ -180,7 +180,7 @@ TEST_CASE("the saved defaults of an objective are not those of another one") {
                       "objective.loss=" +
                       loss);
     const std::string from = "eval --from " + loss + " --split train";
-    done(scratch, from + " objective=kto");
+    done(scratch, from + " objective=kto objective.loss=apo_zero_unpaired");
     done(scratch, from + " objective.type=simpo");
     done(scratch, from + " objective.type=dpo");
   }

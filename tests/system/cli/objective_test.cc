@@ -12,14 +12,9 @@
 #include <sstream>
 
 #include "built_plugins.h"
-#include "done.h"
-#include "golden_case.h"
 #include "letter_pairs.h"
-#include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/config/tree.h"
-#include "mtrain/train/file_values.h"
-#include "roots.h"
-#include "small_tokenizer.h"
+#include "objective_case.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
@@ -28,68 +23,24 @@ using nlohmann::json;
 
 namespace {
 
-const json& golden() {
-  static const json kGolden =
-      json::parse(slurp(source_root() / "tests/golden/objectives/golden.json"));
-  return kGolden;
-}
-
-/// The weights of llama_tiny as `there`, the golden records as p.jsonl and l.jsonl, and a recipe
-/// for all records in each step.
-void write_case(const Scratch& scratch) {
-  copy_model(scratch, source_root() / "tests/golden/llama_tiny");
-  scratch.write("p.jsonl", lines_of(golden().at("pairs")));
-  scratch.write("l.jsonl", lines_of(golden().at("labels")));
-  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 48}\n" +
-                              kGoldenTraining +
-                              "dataset: {type: preference, path: p.jsonl, split: '1'}\n"
-                              "objective: {type: dpo}\n"
-                              "train: {steps: 3, global_batch_size: 4, micro_batch_size: 2}\n");
-}
-
-std::string settings_of(const json& settings) {
-  std::string out;
-  for (const auto& [key, value] : settings.items())
-    out +=
-        cat(" objective.", key, "=", value.is_string() ? value.get<std::string>() : value.dump());
-  return out;
-}
-
-void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
-  REQUIRE(got.size() == want.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i] == doctest::Approx(want[i]).epsilon(epsilon).scale(1));
-}
-
-double difference(const fs::path& folder, const fs::path& other) {
-  return largest_difference(folder / "model.safetensors", other / "model.safetensors");
+mtrain::Node node_of(const json& value) {
+  if (value.is_string()) return mtrain::Node::string(value.get<std::string>());
+  if (!value.is_array()) return mtrain::Node::number(value.get<double>());
+  mtrain::Node list = mtrain::Node::list();
+  for (const json& item : value) list.push(node_of(item));
+  return list;
 }
 
 }  // namespace
 
 TEST_CASE("objectives learn as in trl") {
   const Scratch scratch("mtrain-objectives");
-  write_case(scratch);
-  for (const auto& [name, wanted] : golden().at("cases").items()) {
+  write_objective_case(scratch);
+  for (const auto& [name, wanted] : golden_objectives().at("cases").items()) {
     CAPTURE(name);
-    const bool labels = wanted.at("settings").at("type") == "kto";
-    done(scratch, "r.yaml -q run.dir=" + name + settings_of(wanted.at("settings")) +
-                      (labels ? " dataset.path=l.jsonl" : ""));
-    const json& steps = wanted.at("steps");
-    for (const auto& [key, value] : steps.at(0).items()) {
-      CAPTURE(key);
-      std::vector<double> want;
-      for (const json& step : steps) want.push_back(step.at(key).get<double>());
-      check_close(column(scratch / name, key), want, key == "grad_norm" ? 2e-5 : 1e-5);
-    }
-    done(scratch, "-q export " + name + " out-" + name);
-    const mtrain::SafetensorsFile file(scratch / ("out-" + name) / "model.safetensors");
-    for (const auto& [tensor, values] : wanted.at("weights").items()) {
-      CAPTURE(tensor);
-      const std::vector<float> got = mtrain::file_values(file, file.at(tensor));
-      for (size_t i = 0; i < values.size(); ++i)
-        CHECK(std::fabs(static_cast<double>(got[i]) - values[i].get<double>()) < 5e-6);
-    }
+    if (wanted.contains("records")) continue;  // kto_test.cc
+    done(scratch, "r.yaml -q run.dir=" + name + settings_of(wanted.at("settings")));
+    check_learned(scratch, name, wanted);
   }
 }
 
@@ -97,18 +48,16 @@ TEST_CASE("the derivatives of objectives are those of their losses") {
   mtrain::PluginHost plugins = built_plugins();
   mtrain::ObjectiveContext context;
   const double kStep = 1e-5;
-  for (const auto& [name, wanted] : golden().at("cases").items()) {
+  for (const auto& [name, wanted] : golden_objectives().at("cases").items()) {
     CAPTURE(name);
     const json& settings = wanted.at("settings");
     mtrain::Node node = mtrain::Node::map();
     for (const auto& [key, value] : settings.items())
-      if (key != "type")
-        node.set(key, value.is_string() ? mtrain::Node::string(value.get<std::string>())
-                                        : mtrain::Node::number(value.get<double>()));
+      if (key != "type") node.set(key, node_of(value));
     const auto objective =
         plugins.make<mtrain::Objective>(settings.at("type").get<std::string>(), node, context);
     for (const auto& [chosen, rejected] : {std::pair{-12.5, -17.25}, std::pair{-21.0, -9.5}}) {
-      mtrain::Answer c{.logp = chosen, .reference = -14, .tokens = 5},
+      mtrain::Answer c{.logp = chosen, .reference = -14, .tokens = 5, .divergence = 1.75},
           r{.logp = rejected, .reference = -13, .tokens = 7};
       const bool pairs = objective->records() == mtrain::Objective::Records::pairs;
       for (const bool good : {true, false}) {
@@ -141,7 +90,7 @@ TEST_CASE("the derivatives of objectives are those of their losses") {
 
 TEST_CASE("an objective learns the same in every layout and division") {
   const Scratch scratch("mtrain-objectives-layouts");
-  write_case(scratch);
+  write_objective_case(scratch);
   const std::string set = " objective.beta=0.5 objective.sft_weight=0.1 ";
   done(scratch, "r.yaml -q run.dir=one" + set);
   done(scratch, "-q export one of-one");
@@ -158,13 +107,13 @@ TEST_CASE("an objective learns the same in every layout and division") {
     for (const char* key : {"loss", "grad_norm", "rewards/margins", "rewards/accuracies"})
       check_close(column(scratch / run, key), column(scratch / "one", key), 2e-5);
     done(scratch, "-q export " + run + " out" + run);
-    CHECK(difference(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
+    CHECK(weights_difference(scratch / "of-one", scratch / ("out" + run)) < 1e-5);
   }
 }
 
 TEST_CASE("the reference is the model without its adapters, or the one before the first step") {
   const Scratch scratch("mtrain-objectives-reference");
-  write_case(scratch);
+  write_objective_case(scratch);
   const std::string set =
       " peft.type=lora peft.rank=4 peft.alpha=16 optimizer.lr=1e-2 train.steps=4 ";
   done(scratch, "r.yaml -q run.dir=off objective.reference=adapters" + set);
@@ -190,7 +139,7 @@ TEST_CASE("the reference is the model without its adapters, or the one before th
 
 TEST_CASE("bench needs the reference of its own steps only") {
   const Scratch scratch("mtrain-objectives-bench");
-  write_case(scratch);
+  write_objective_case(scratch);
   const std::string set =
       " objective.reference=precomputed train.steps=8 validation.steps=1 "
       "dataset.valid_path=p.jsonl ";
@@ -204,7 +153,7 @@ TEST_CASE("bench needs the reference of its own steps only") {
 
 TEST_CASE("a run of an objective continues to the bit, with the reference that it began with") {
   const Scratch scratch("mtrain-objectives-resume");
-  write_case(scratch);
+  write_objective_case(scratch);
   const std::string set =
       " mixed_precision.dtype=bf16 validation.steps=1 validation.interval=2 "
       "dataset.valid_path=p.jsonl ";
@@ -240,7 +189,7 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
 TEST_CASE(
     "a run keeps the source of its reference, although it no longer reads its first adapters") {
   const Scratch scratch("mtrain-objectives-source");
-  write_case(scratch);
+  write_objective_case(scratch);
   const std::string adapters = " peft.type=lora peft.rank=2 dataset.valid_path=p.jsonl ";
   done(scratch, "r.yaml -q run.dir=first" + adapters);
   done(scratch, "-q export first start");
@@ -271,7 +220,7 @@ TEST_CASE(
 
 TEST_CASE("an objective refuses what it cannot learn from") {
   const Scratch scratch("mtrain-objectives-refused");
-  write_case(scratch);
+  write_objective_case(scratch);
   auto refuses = [&](const std::string& words, int status, const std::string& part,
                      const std::string& remedy = "") {
     const Outcome outcome = cli_in(scratch.path(), words);
@@ -288,7 +237,6 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   scratch.write("sft.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
   refuses("check r.yaml dataset=sft dataset.path=sft.jsonl", 10,
           "but dpo learns the objective 'preferences between answers'");
-  refuses("check r.yaml objective=kto objective.loss=kto", 10, "KTO's estimate");
   refuses("check r.yaml objective.reference=adapters", 10,
           "needs adapters that initially change nothing");
   refuses("check r.yaml dataset=mock", 10, "dpo learns from answers", "dataset.answers=2");
@@ -296,6 +244,12 @@ TEST_CASE("an objective refuses what it cannot learn from") {
   refuses("check r.yaml cuda_graph.type=full_iteration", 10, "cannot be recorded");
   for (const char* command : {"check r.yaml", "r.yaml -q run.dir=b"}) {
     refuses(cat(command, " objective.loss=exo_pair"), 10, "label_smoothing > 0");
+    for (const char* losses : {"sigmoid", "sigmoid:0", "sigmoid:x", "tanh:1", ":1", "ipo:1e999"})
+      refuses(cat(command, " 'objective.losses=[\"", losses, "\"]'"), 10,
+              cat("'", losses, "' is no loss with a weight above 0"), "such as sigmoid:0.8");
+    refuses(cat(command, " objective.losses=[ipo:1,ipo:2]"), 10, "ipo is given twice");
+    refuses(cat(command, " objective.losses=[ipo:1,hinge:2] objective.label_smoothing=0.1"), 10,
+            "objective.label_smoothing has no effect");
     for (const char* loss : {"hinge", "ipo"})
       refuses(cat(command, " objective.label_smoothing=0.1 objective.loss=", loss), 10,
               "objective.label_smoothing has no effect", "choose the loss sigmoid");
@@ -304,15 +258,11 @@ TEST_CASE("an objective refuses what it cannot learn from") {
     refuses(cat(command, " dataset.path=l.jsonl"), 11, "l.jsonl:1: has one answer",
             "objective=kto");
   refuses("check r.yaml ++dpo_beta=0.2", 10, "objective.beta");
-  // Pairs serve an objective over labels: the chosen answer is good, the rejected one bad.
-  done(scratch, "r.yaml -q run.dir=k objective=kto");
-  CHECK(column(scratch / "k", "loss").front() == doctest::Approx(0.5));
-  CHECK(column(scratch / "k", "loss").back() < 0.48);
 }
 
 TEST_CASE("preference data that teaches nothing is named, by check --data and by the run") {
   const Scratch scratch("mtrain-objectives-useless");
-  write_case(scratch);
+  write_objective_case(scratch);
   const auto line = [](const json& record) { return record.dump() + "\n"; };
   const std::string pair = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
                     twice = line({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "b"}}),
@@ -374,7 +324,7 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
 
 TEST_CASE("errors of preference records say what was found and what is accepted") {
   const Scratch scratch("mtrain-objectives-faults");
-  write_case(scratch);
+  write_objective_case(scratch);
   const auto refuses = [&](const std::string& record, const std::string& part,
                            const std::string& remedy, const std::string& more = "") {
     scratch.write("x.jsonl", record + "\n");
