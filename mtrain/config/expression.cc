@@ -252,6 +252,8 @@ ExpressionValue Expression::evaluate(const ExpressionScope& scope) const {
   return Evaluator(scope)(shared_->parsed.root);
 }
 
+const std::vector<std::string>& Expression::needed() const { return shared_->parsed.needed; }
+
 ExpressionValue evaluate_expression(std::string_view text, const ExpressionScope& scope) {
   return Expression(text).evaluate(scope);
 }

@@ -62,6 +62,8 @@ class MT_API Expression {
   explicit Expression(std::string_view text);
   /// Throws ExpressionError.
   ExpressionValue evaluate(const ExpressionScope& scope) const;
+  /// The names without which it has no value, each once: those that no ?? follows.
+  const std::vector<std::string>& needed() const;
 
  private:
   struct Shared;

@@ -1,4 +1,5 @@
 // The parser of expressions: builds the terms that expression.cc evaluates.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Parser {
     blanks();
     if (at_ < text_.size()) fail(cat("'", visible(text_.substr(at_, 12)), "' is not allowed here"));
     out.depth = deepest_;
+    out.needed = std::move(needed_);
     return out;
   }
 
@@ -282,6 +284,8 @@ class Parser {
       arguments(out);
     else if (take("??"))
       out.parts.push_back(unary());
+    else if (std::find(needed_.begin(), needed_.end(), out.text) == needed_.end())
+      needed_.push_back(out.text);
     return out;
   }
 
@@ -296,6 +300,7 @@ class Parser {
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0, deepest_ = 0;
+  std::vector<std::string> needed_;
 };
 
 }  // namespace

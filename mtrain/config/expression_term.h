@@ -37,7 +37,8 @@ struct Term {
 
 struct Parsed {
   Term root;
-  int depth = 0;  // the most levels of nesting
+  int depth = 0;                         // the most levels of nesting
+  std::vector<std::string> needed = {};  // names that no ?? follows, each once
 };
 
 /// Throws ExpressionError.

@@ -34,7 +34,13 @@ class Values {
   std::optional<ExpressionValue> evaluate(std::string_view expression) const {
     depth_ = 0;
     try {
-      return computed(expression);
+      const auto parsed = parsed_.find(expression);
+      if (parsed == parsed_.end()) return evaluate_expression(expression, scope_);
+      // Many rules name settings of other models; an exception for each of them takes time.
+      if (tried_.empty())
+        for (const std::string& name : parsed->second.needed())
+          if (!known(name)) return std::nullopt;
+      return parsed->second.evaluate(scope_);
     } catch (const AbsentName&) {
       return std::nullopt;
     }
@@ -85,20 +91,23 @@ class Values {
   const Node* setting(const std::string& path) const { return input_.root->find(path); }
 
  private:
-  /// Values are kept, since most names are in many rules; those on trial are not.
   ExpressionValue value_of(std::string_view name, size_t at) const {
     if (!tried_.empty()) return computed_value(name, at);
-    auto known = known_.find(name);
-    if (known == known_.end()) {
-      std::optional<ExpressionValue> value;
-      try {
-        value = computed_value(name, at);
-      } catch (const AbsentName&) {
-      }
-      known = known_.emplace(name, std::move(value)).first;
+    const std::optional<ExpressionValue>& value = known(name, at);
+    if (!value) throw AbsentName();
+    return *value;
+  }
+
+  /// Values are kept, since most names are in many rules; those on trial are not.
+  const std::optional<ExpressionValue>& known(std::string_view name, size_t at = 0) const {
+    auto found = known_.find(name);
+    if (found != known_.end()) return found->second;
+    std::optional<ExpressionValue> value;
+    try {
+      value = computed_value(name, at);
+    } catch (const AbsentName&) {
     }
-    if (!known->second) throw AbsentName();
-    return *known->second;
+    return known_.emplace(name, std::move(value)).first->second;
   }
 
   ExpressionValue computed(std::string_view expression) const {

@@ -28,6 +28,7 @@ SourcePtr default_source(const std::string& owner) {
 }
 
 Node unplaced_default(const FieldSpec& spec) {
+  if (spec.default_value == "[]") return Node::list();  // most lists; each check reads them
   bool simple = resolve_scalar(spec.default_value) != NodeKind::string ||
                 write_string(spec.default_value) == spec.default_value;
   return simple ? Node::plain(spec.default_value)
