@@ -70,6 +70,8 @@ MT_API std::string join(const std::vector<std::string>& items, std::string_view 
 MT_API std::vector<std::string> split(std::string_view text, char separator);
 /// Removes spaces, tabs and line ends at both ends.
 MT_API std::string_view trim(std::string_view text);
+/// `text` with `to` in place of each `from`. REQUIRES: `from` is not empty.
+MT_API std::string replace_all(std::string text, std::string_view from, std::string_view to);
 
 /// Optimal-string-alignment edit distance (insert, delete, replace, swap of neighbours).
 MT_API int edit_distance(std::string_view a, std::string_view b);

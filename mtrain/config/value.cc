@@ -154,7 +154,9 @@ class ScalarReader {
     std::vector<std::string> items;
     for (const auto& item : node.items())
       if (item.is_scalar()) items.push_back(item.as_text());
-    if (node.is_list() && items.size() == node.size())
+    if (node.is_list() && spec_.input_path && items.size() > 1)
+      fault.fix("give one file or folder");
+    else if (node.is_list() && items.size() == node.size())
       fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 

@@ -42,12 +42,6 @@ std::string stand_in(std::string_view text) {
   return std::string(kMissing.size(), c);
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 /// yaml-cpp converts \N (U+0085) and \_ (U+00A0) to single bytes. The text is well-formed UTF-8, so
 /// an invalid byte can only come from them.
 std::string with_whole_characters(std::string value) {
@@ -141,7 +135,7 @@ class EventList final : public YAML::EventHandler {
       throw Stop();
     }
     events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag,
-                      with_whole_characters(replaced(value, stand_in_, kMissing))});
+                      with_whole_characters(replace_all(value, stand_in_, kMissing))});
   }
 
   const TextIndex& text_;
@@ -446,7 +440,7 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   const std::string missing = stand_in(text.text());
   EventList list(text, missing, limits, report);
   try {
-    std::istringstream stream(replaced(std::string(text.text()), kMissing, missing));
+    std::istringstream stream(replace_all(std::string(text.text()), kMissing, missing));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(list)) {
     }

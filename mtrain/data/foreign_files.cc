@@ -121,6 +121,16 @@ std::string filled(std::string_view help, const std::string& name) {
 
 }  // namespace
 
+std::string help_for_records(const ForeignFile& file) {
+  std::string out = file.help;
+  for (const std::string_view only_texts :
+       {" (and --json-key if the text's column is not 'text')"sv,
+        "; --format text reads it as a plain text"sv})
+    if (const size_t at = out.find(only_texts); at != std::string::npos)
+      out.erase(at, only_texts.size());
+  return replace_all(std::move(out), "then --input ", "then dataset.path=");
+}
+
 std::optional<ForeignFile> foreign_file_of_start(std::string_view start, const std::string& name) {
   for (const Format& format : kForeignFormats)
     for (const std::string_view magic : format.starts)

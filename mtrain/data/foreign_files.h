@@ -16,6 +16,9 @@ struct ForeignFile {
   std::string help;    // how to convert it, with the file's name in the command
 };
 
+/// The help for a file of records (dataset.path) instead of one for `mtrain data prepare`.
+MT_API std::string help_for_records(const ForeignFile& file);
+
 /// By the first bytes of a file (sixteen are enough). `name`: of the file, for the help.
 MT_API std::optional<ForeignFile> foreign_file_of_start(std::string_view start,
                                                         const std::string& name);

@@ -247,6 +247,11 @@ void refuse_packed(const IndexedFile& file) {
 
 }  // namespace
 
+std::string PreparedData::tokenizer_path() const {
+  const fs::path folder = context_.tokenizer ? context_.tokenizer->folder() : fs::path();
+  return folder.empty() ? "" : cat(" path=", printable(folder.string()));
+}
+
 PreparedData::File PreparedData::open(const std::string& text) const {
   fs::path path = fs::path(text).is_absolute() ? fs::path(text) : context_.base_directory / text;
   std::error_code ignored;
@@ -257,12 +262,12 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) &&
       extension != ".idx" && extension != ".bin") {
     fs::path prefix = fs::path(plain).replace_extension();
-    throw Error(
-        ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
-        cat("run: mtrain data prepare --input ", path.string(), " --output ", prefix.string(),
-            " --tokenizer ", context_.tokenizer ? context_.tokenizer->name() : "NAME",
-            " --append-eod", text_extension == ".txt" ? " --split-on blank-lines" : "",
-            "\nand set dataset.path=", prefix.string()));
+    throw Error(ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
+                cat("run: mtrain data prepare --input ", path.string(), " --output ",
+                    prefix.string(), " --tokenizer ",
+                    context_.tokenizer ? context_.tokenizer->name() : "NAME", tokenizer_path(),
+                    " --append-eod", text_extension == ".txt" ? " --split-on blank-lines" : "",
+                    "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
   refuse_packed(*file);

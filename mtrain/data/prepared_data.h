@@ -76,6 +76,7 @@ class MT_API PreparedData {
   std::vector<BlendPhase> checked_phases() const;
   std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const;
   File open(const std::string& text) const;
+  std::string tokenizer_path() const;
   void log_unrecorded() const;
   Blend open_blend(const std::string& name, const std::string& path,
                    const std::vector<std::string>& paths, const std::vector<double>& weights) const;

@@ -23,15 +23,17 @@ const Reads& reads_of(const std::string& format) {
       {"alpaca", {"instruction", "input", "output", "system", "history"}, {}},
       {"sharegpt", {"conversations", "system", "tools"}, {"*"}},
       {"openai", {"messages", "system", "tools"}, {"*"}},
-      {"prompt_completion", {"prompt", "completion", "system", "tools"}, {"*"}},
+      {"prompt_completion", {"prompt", "completion", "system", "tools", "input", "history"}, {"*"}},
       {"text", {"text"}, {}},
       {"segments", {"segments"}, {"text", "label"}},
       {"tokens", {"input_ids", "labels", "attention_mask"}, {}},
       {"pairs",
-       {"chosen", "rejected", "prompt", "conversations", "messages", "system", "tools", "margin"},
+       {"chosen", "rejected", "prompt", "conversations", "messages", "system", "tools", "margin",
+        "input", "history"},
        {"*"}},
       {"labels",
-       {"label", "completion", "prompt", "conversations", "messages", "system", "tools"},
+       {"label", "completion", "prompt", "conversations", "messages", "system", "tools", "input",
+        "history"},
        {"*"}}};
   return *std::find_if(all.begin(), all.end(), [&](const Reads& r) { return r.format == format; });
 }

@@ -173,6 +173,19 @@ void refuse_with_texts(const Json& record, const Columns& columns) {
   }
 }
 
+void refuse_alpaca_fields(const Json& record, const Columns& columns) {
+  for (const char* name : {"input", "history"}) {
+    const bool used = std::any_of(columns.begin(), columns.end(), [&](const auto& c) {
+      return c.first != name && c.second == name;
+    });
+    const Json* found = used ? nullptr : find_field(record, name, columns);
+    if (!found || found->empty() || *found == "") continue;
+    throw RecordFault{cat("has the field '", name, "' of an alpaca record besides its prompt"),
+                      cat("add it to the prompt; or ignore it with dataset.columns={", name,
+                          ": none}, a field that no record has")};
+  }
+}
+
 std::vector<std::string> Conversation::texts_of(const std::string& role) const {
   std::vector<std::string> out;
   for (const Json& message : *messages_)

@@ -52,6 +52,9 @@ std::string field_names(const Json& record);
 /// Refuses a system message and tools of a record whose prompt and answer are texts: only a chat
 /// template puts them into a text. Throws RecordFault.
 void refuse_with_texts(const Json& record, const Columns& columns);
+/// Throws RecordFault if a record with a prompt also has an input or a history, which only alpaca
+/// records combine with their prompt.
+void refuse_alpaca_fields(const Json& record, const Columns& columns);
 
 /// Whether the text to train on, or a message of the assistant without tool calls, is empty.
 bool has_empty_answer(const Example& example);

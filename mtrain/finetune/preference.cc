@@ -122,6 +122,7 @@ void require_one_prompt(const Json& good, const Json& bad, size_t alike) {
 }
 
 Preference read_pair(const Json& record, const FormatOptions& options) {
+  refuse_alpaca_fields(record, options.columns);
   const Json &chosen = needed(record, "chosen", options),
              &rejected = needed(record, "rejected", options);
   if (chosen.is_string()) {
@@ -153,6 +154,7 @@ float margin_of(const Json& record, const FormatOptions& options) {
 }
 
 Preference read_label(const Json& record, const FormatOptions& options) {
+  refuse_alpaca_fields(record, options.columns);
   const Json& label = needed(record, "label", options);
   if (!label.is_boolean())
     throw RecordFault{cat("has the label ",

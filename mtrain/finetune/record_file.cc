@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/text.h"
+#include "mtrain/data/foreign_files.h"
 #include "mtrain/data/line_reader.h"
 
 namespace mtrain::finetune {
@@ -139,6 +140,13 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   MT_USER_CHECK(type != fs::file_type::none, ErrorClass::io,
                 cat("cannot read ", name, ": ", error.message()), errno_hint(error.value()));
   const bool folder = type == fs::file_type::directory;
+  if (const auto foreign = foreign_file_of_name(without_compression(path)); foreign && !folder)
+    throw Error(ErrorClass::data, cat(name, " is ", foreign->format, "; JSON lines are required"),
+                help_for_records(*foreign));
+  MT_USER_CHECK(
+      type != fs::file_type::not_found || !fs::exists(path.string() + ".idx", error),
+      ErrorClass::data, cat(name, " are prepared tokens without records"),
+      "give the .json or .jsonl file of the records; dataset.type=gpt reads these tokens");
   MT_USER_CHECK(!folder && type != fs::file_type::not_found, ErrorClass::io,
                 cat(name, folder ? " is a folder" : " does not exist"),
                 "name an existing .json or .jsonl file");

@@ -75,12 +75,6 @@ void refuse_judged(std::span<const Json> records, const Columns& columns,
           renamed == columns.end() ? "chosen" : printable(renamed->second, 60), "}'", look));
 }
 
-std::string replaced(std::string text, std::string_view what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
-    text.replace(at, what.size(), by);
-  return text;
-}
-
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
   if (!value.is_number_integer())
@@ -172,10 +166,10 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
   std::string text = !form.empty() ? form : input.empty() ? kWithout : kWithInput;
   // Replaces the instruction last, so that "{input}" inside it is not replaced.
   const size_t at = text.find("{instruction}");
-  if (at == std::string::npos) return replaced(std::move(text), "{input}", input);
+  if (at == std::string::npos) return replace_all(std::move(text), "{input}", input);
   constexpr size_t kSize = std::string_view("{instruction}").size();
-  return replaced(text.substr(0, at), "{input}", input) + instruction +
-         replaced(text.substr(at + kSize), "{input}", input);
+  return replace_all(text.substr(0, at), "{input}", input) + instruction +
+         replace_all(text.substr(at + kSize), "{input}", input);
 }
 
 Example RecordReader::alpaca_chat(const Json& record) const {
@@ -229,6 +223,7 @@ Example RecordReader::chat(const Json& record, const char* list) const {
 }
 
 Example RecordReader::prompt_completion(const Json& record) const {
+  refuse_alpaca_fields(record, options_.columns);
   const Json &prompt = field(record, "prompt"), &completion = field(record, "completion");
   if (prompt.is_array() && completion.is_array()) {
     Conversation chat(options_);

@@ -408,6 +408,16 @@ std::string hf_config_with_dtype(const std::string& config_json, const std::stri
   return config_text(config);
 }
 
+std::string hf_config_with_labels(const std::string& config_json, const std::string& file_name,
+                                  const std::vector<std::string>& names) {
+  Json config = parse(config_json, file_name);
+  const Json labels = config.value("id2label", Json());
+  if (names.empty() || !labels.is_object() || labels.size() != names.size()) return config_json;
+  config.erase("label2id"), config.erase("id2label");
+  write_labels(config, Json::object(), names.size(), names);
+  return config_text(config);
+}
+
 const HfFamily& hf_family_for_export(const HfFamilies& families, const std::string& wanted,
                                      const std::string& source, const HfModel& model) {
   const std::string& plugin = model.plugin().name;

@@ -42,6 +42,11 @@ MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& fa
 MT_API std::string hf_config_with_dtype(const std::string& config_json,
                                         const std::string& file_name, DType dtype);
 
+/// config.json with these names of its labels; unchanged if it has another number of them.
+MT_API std::string hf_config_with_labels(const std::string& config_json,
+                                         const std::string& file_name,
+                                         const std::vector<std::string>& names);
+
 /// The family in which to write a run of the model plugin: the one that `wanted` names, or that of
 /// the folder from which the run started (`source`: its config.json, or empty), or the first that
 /// can express all settings. Throws Error(config) that names the settings that prevent it.

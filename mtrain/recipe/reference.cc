@@ -9,17 +9,6 @@
 namespace mtrain {
 namespace {
 
-std::string replaced(std::string_view text, std::string_view what, std::string_view by) {
-  std::string out;
-  for (size_t at = 0;;) {
-    size_t found = text.find(what, at);
-    out.append(text.substr(at, found - at));
-    if (found == std::string_view::npos) return out;
-    out.append(by);
-    at = found + what.size();
-  }
-}
-
 /// Notes about a setting besides meaning, value and default.
 std::vector<std::string> notes_of(const FieldSpec& spec) {
   std::vector<std::string> notes;
@@ -49,7 +38,9 @@ void each_part(const SchemaCatalog& catalog, Part&& part) {
   }
 }
 
-std::string cell(std::string_view text) { return replaced(replaced(text, "|", "\\|"), "\n", " "); }
+std::string cell(std::string_view text) {
+  return replace_all(replace_all(std::string(text), "|", "\\|"), "\n", " ");
+}
 
 std::string code(std::string_view text) { return text.empty() ? "" : cat("`", cell(text), "`"); }
 
@@ -83,7 +74,7 @@ std::string reference_markdown(const SchemaCatalog& catalog) {
 
 std::string reference_man_page(const SchemaCatalog& catalog) {
   auto plain = [](std::string_view text) {
-    std::string escaped = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
+    std::string escaped = replace_all(replace_all(std::string(text), "\\", "\\e"), "-", "\\-");
     return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
   };
   std::string out = cat(

@@ -28,10 +28,13 @@ void* CachingAllocator::take(size_t bytes) {
   size_t size = block_size(bytes, use_);
   void* block = nullptr;
   auto found = free_.find(size);
-  if (found != free_.end() && !found->second.empty()) {
-    block = found->second.back();
-    found->second.pop_back();
+  ++takes_;
+  if (found != free_.end()) found->second.last_use = takes_;
+  if (found != free_.end() && !found->second.blocks.empty()) {
+    block = found->second.blocks.back();
+    found->second.blocks.pop_back();
   } else {
+    if (usual_ > 0) make_room(size);
     block = from_system(size);
     ++system_allocations_;
     reserved_ += size;
@@ -39,6 +42,26 @@ void* CachingAllocator::take(size_t bytes) {
   }
   add_in_use(size, use_);
   return block;
+}
+
+/// Frees cached blocks of other sizes until `size` more bytes fit.
+void CachingAllocator::make_room(size_t size) {
+  const size_t most = std::max(usual_, peak_ / 8 * 9);
+  while (reserved_ + size > most) {
+    auto oldest = free_.end();
+    for (auto at = free_.begin(); at != free_.end(); ++at)
+      if (!at->second.blocks.empty() &&
+          (oldest == free_.end() || at->second.last_use < oldest->second.last_use))
+        oldest = at;
+    if (oldest == free_.end()) return;
+    backend_.deallocate(device_, oldest->second.blocks.back(), oldest->first);
+    oldest->second.blocks.pop_back();
+    reserved_ -= oldest->first;
+  }
+}
+
+void CachingAllocator::limit_cache() {
+  if (usual_ == 0 && backend_.pooled()) usual_ = std::max<size_t>(1, reserved_);
 }
 
 void CachingAllocator::add_in_use(size_t size, MemoryUse use) {
@@ -85,7 +108,7 @@ void CachingAllocator::give(void* data, size_t bytes, MemoryUse use) {
   in_use_ -= size;
   now_[use] -= size;
   if (backend_.pooled()) {
-    free_[size].push_back(data);
+    free_[size].blocks.push_back(data);
   } else {
     reserved_ -= size;
     backend_.deallocate(device_, data, size);
@@ -93,8 +116,8 @@ void CachingAllocator::give(void* data, size_t bytes, MemoryUse use) {
 }
 
 void CachingAllocator::release_cached() {
-  for (auto& [size, blocks] : free_)
-    for (void* block : blocks) {
+  for (auto& [size, cached] : free_)
+    for (void* block : cached.blocks) {
       reserved_ -= size;
       backend_.deallocate(device_, block, size);
     }

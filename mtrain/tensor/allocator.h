@@ -29,6 +29,11 @@ class MT_API CachingAllocator {
   void give(void* data, size_t bytes, MemoryUse use);
   /// Returns cached blocks to the system. Call it after a phase whose sizes do not occur again.
   void release_cached();
+  /// Call it once steps have their usual sizes. From then on a size that has no cached block takes
+  /// the place of the blocks that were unused for longest, instead of growing the cache: with sizes
+  /// that vary from step to step, such as those of an expert's tokens, it would hold several times
+  /// what a step needs.
+  void limit_cache();
   /// Counts memory that was allocated elsewhere, as in use and as reserved from the system.
   void add_external(size_t bytes, MemoryUse use);
   void remove_external(size_t bytes, MemoryUse use);
@@ -56,11 +61,18 @@ class MT_API CachingAllocator {
 
   Backend& backend_;
   Device device_;
-  std::map<size_t, std::vector<void*>> free_;
+  struct FreeBlocks {
+    std::vector<void*> blocks;
+    uint64_t last_use = 0;  // by takes_
+  };
+  void make_room(size_t size);
+
+  std::map<size_t, FreeBlocks> free_;  // by their size
   MemoryUse use_ = MemoryUse::other;
   MemoryBreakdown now_, at_peak_;
   size_t in_use_ = 0, peak_ = 0, reserved_ = 0, peak_reserved_ = 0;
-  uint64_t system_allocations_ = 0;
+  uint64_t system_allocations_ = 0, takes_ = 0;
+  size_t usual_ = 0;  // bytes reserved at limit_cache(); 0: not called yet
 };
 
 /// Sets the purpose of new blocks within a scope.

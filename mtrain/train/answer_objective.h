@@ -46,6 +46,10 @@ class MT_API AnswerObjective {
   void continue_with(const std::string& source);
   /// The precomputed reference; the owner fills it before the first use.
   ReferenceLogps& reference() { return stored_; }
+  /// Gives the references of the rows of a micro-batch of which reference() lacks one. Without it,
+  /// such a micro-batch is an Error(data).
+  using MissingReference = std::function<std::vector<ReferenceLogps::Entry>(const MicroBatch&)>;
+  void set_missing_reference(MissingReference missing) { missing_ = std::move(missing); }
 
   /// Whether the objective needs Loader::mismatched() (Objective::needs_divergence()).
   bool needs_mismatched() const { return needs_mismatched_; }
@@ -108,6 +112,7 @@ class MT_API AnswerObjective {
   const ParallelContext* parallel_;
   size_t labels_;
   ReferenceLogps stored_;
+  MissingReference missing_;
   std::span<const MicroBatch> batches_;
   double weight_ = 0;
   bool needs_mismatched_ = false, measuring_ = false;

@@ -107,9 +107,14 @@ void AnswerObjective::set_references(int64_t micro, const MicroBatch& batch,
     for (size_t i = 0; i < logps.size(); ++i) answers.all[i].reference = logps[i];
   }
   if (source_ != ReferenceSource::precomputed) return;
+  std::vector<ReferenceLogps::Entry> made;
   for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
     const ReferenceLogps::Entry* found = stored_.find(
         ReferenceLogps::key(row_of(batch.tokens, batch, row), row_of(batch.targets, batch, row)));
+    if (!found && missing_) {
+      if (made.empty()) made = missing_(batch);
+      found = &made.at(row);
+    }
     MT_USER_CHECK(
         found, ErrorClass::data,
         cat("there are no reference log-probabilities of sample ",

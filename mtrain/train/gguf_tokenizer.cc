@@ -24,12 +24,6 @@ constexpr const char* kMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
   throw Error(ErrorClass::config, cat(printable(file.string()), ": ", what), kExportFolderInstead);
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 /// The regular expressions by which llama.cpp splits text, in the words of tokenizer.json, and its
 /// names for them.
 std::optional<std::string> split_name(const std::string& regex) {
@@ -200,7 +194,7 @@ class Tokenizer2Gguf {
     for (const Json& added : json_.value("added_tokens", Json::array())) {
       const std::string token = added.at("content").get<std::string>();
       const bool special = added.value("special", false) || looks_special(token);
-      const size_t at = place(added.at("id"), special ? token : replaced(token, kMark, " "),
+      const size_t at = place(added.at("id"), special ? token : replace_all(token, kMark, " "),
                               special ? kControl : kUserDefined);
       if (sentencepiece && token == unknown) kinds_[at] = kUnknown;
       if (sentencepiece) scores_[at] = kNoScore;
@@ -218,7 +212,8 @@ class Tokenizer2Gguf {
   void add_merges() {
     std::vector<std::string> lines;
     for (const auto& [left, right] : merges_)  // a space would separate two tokens
-      lines.push_back(cat(replaced(left, " ", "\xC4\xA0"), ' ', replaced(right, " ", "\xC4\xA0")));
+      lines.push_back(
+          cat(replace_all(left, " ", "\xC4\xA0"), ' ', replace_all(right, " ", "\xC4\xA0")));
     header_.texts("tokenizer.ggml.merges", lines);
   }
 

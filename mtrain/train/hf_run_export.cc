@@ -16,6 +16,14 @@
 #include "mtrain/train/hf_tokenizer_files.h"
 
 namespace mtrain {
+std::vector<std::string> class_names(const Recipe& recipe) {
+  std::vector<std::string> out;
+  const Node* names = recipe.config.root().find("dataset.labels");
+  if (names && names->is_list())
+    for (const Node& one : names->items()) out.push_back(one.as_text());
+  return out;
+}
+
 namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
@@ -80,9 +88,7 @@ struct RunModel {
       facts.bos = tokenizer->bos(), facts.eos = tokenizer->eod(), facts.pad = tokenizer->pad();
     if (tokenizer && recipe.config.root().find("model.decoder_start_token"))
       facts.decoder_start = answer_tokens(recipe, *tokenizer).start;
-    const Node* names = recipe.config.root().find("dataset.labels");
-    if (names && names->is_list())
-      for (const Node& one : names->items()) facts.labels.push_back(one.as_text());
+    facts.labels = class_names(recipe);
     config = hf_config_text(families, family, model, facts);
     if (!warns) return;
     for (const std::string& lost : hf_lost(family, model)) log_warn("the folder has no ", lost);

@@ -35,6 +35,9 @@ MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
                                    const HfRunOptions& options, const HfTeam& team = {});
 
+/// The names of the run's classes, dataset.labels; empty: they have none.
+MT_API std::vector<std::string> class_names(const Recipe& recipe);
+
 /// Copies the files of the run's tokenizer, generation_config.json of the folder of model.init_from
 /// and the chat template to a folder with this config.json. Returns whether there is a tokenizer.
 MT_API bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,

@@ -147,12 +147,14 @@ class MergedTensors final : public HfTensorSource {
         untied = true;
         faults.push_back(untied_fault(whole.tensor));
       } else if (i == specs().size()) {
-        faults.push_back(cat("there is no tensor ", whole.tensor,
-                             hf_is_of_score_head(whole.tensor)
-                                 ? ": to merge, train the adapters from a folder with a head of "
-                                   "scores, which `mtrain import FOLDER RUN model.labels=N` and "
-                                   "`mtrain export RUN` make"
-                                 : ""));
+        faults.push_back(
+            cat("there is no tensor ", whole.tensor,
+                hf_is_of_score_head(whole.tensor)
+                    ? ": to merge, train the adapters from a folder with a head of "
+                      "scores, which `mtrain import FOLDER RUN model.labels=N" +
+                          std::string(adapter.task == "TOKEN_CLS" ? " model.labels_of=token" : "") +
+                          "` and `mtrain export RUN` make"
+                    : ""));
       } else if (specs()[i].shape != whole.shape) {
         faults.push_back(cat("tensor ", whole.tensor, " ", specs()[i].shape, " is ", whole.shape,
                              " with the adapters"));

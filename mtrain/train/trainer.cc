@@ -365,6 +365,7 @@ StepMetrics Trainer::step() {
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   int64_t tokens = batch_now() * s.model.seq_length;
   ++state_.step;
+  if (++steps_run_ == 2) session_.ctx->memory().limit_cache();
   state_.consumed_samples = loader_->consumed_samples();
   state_.consumed_tokens += tokens;
   failpoint("train.step");

@@ -235,6 +235,7 @@ class MT_API Trainer {
   std::optional<Error> save_failure_;  // of the last save; absent if it succeeded
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
+  int64_t steps_run_ = 0;   // by this object
   bool timed_out_ = false;
   std::optional<Profile> profile_;
   int64_t profile_from_ = 0;  // number of steps before the profile

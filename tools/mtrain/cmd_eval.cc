@@ -14,6 +14,7 @@
 #include "mtrain/recipe/input_paths.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/train/answer_records.h"
+#include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
 
@@ -112,6 +113,41 @@ void require_reference(const ModelSource& source, const std::string& from, Plugi
                        : ""));
 }
 
+/// The model before the run's first step, for records of which the run has stored no reference:
+/// another split, or records that training did not reach. Loaded when it is needed.
+class InitialModel {
+ public:
+  InitialModel(const Recipe& recipe, PluginHost& plugins) : recipe_(recipe), plugins_(plugins) {}
+
+  std::vector<ReferenceLogps::Entry> operator()(const MicroBatch& batch) {
+    if (!session_) load();
+    std::vector<ReferenceLogps::Entry> out;
+    answers_->measure(
+        std::span(&batch, 1),
+        {.interpreter = *interpreter_,
+         .input_of = [&](const MicroBatch& one) { return to_device(*session_->ctx, one); }},
+        out);
+    return out;
+  }
+
+ private:
+  void load() {
+    log_info(
+        "the run has not stored the references of all these records: they are computed with "
+        "its initial model");
+    session_.emplace(recipe_, plugins_, Session::Options{});
+    interpreter_.emplace(*session_->ctx, session_->place(), session_->parameters);
+    answers_ = make_answer_objective(*session_, nullptr);
+    interpreter_->set_objective(std::ref(*answers_));
+  }
+
+  const Recipe& recipe_;
+  PluginHost& plugins_;
+  std::optional<Session> session_;
+  std::optional<Interpreter> interpreter_;
+  std::optional<AnswerObjective> answers_;
+};
+
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
@@ -137,7 +173,11 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
     answers->reference() = ReferenceLogps::read(
         fs::exists(moved) ? moved : ReferenceLogps::file_in(saved.recipe.run_directory()));
   }
-  if (answers) interpreter.set_objective(std::ref(*answers));
+  InitialModel initial(saved.recipe, plugins);
+  if (answers) {
+    answers->set_missing_reference(std::ref(initial));
+    interpreter.set_objective(std::ref(*answers));
+  }
   Split split = options.split == "train"  ? Split::train
                 : options.split == "test" ? Split::test
                                           : Split::valid;

@@ -30,7 +30,7 @@ namespace {
 constexpr const char* kQ8 = "q8_0";
 
 struct ExportOptions {
-  std::string from, to, dtype, family, shard_size = "5GB";
+  std::string from, to, base, dtype, family, shard_size = "5GB";
 };
 
 std::string check_size(const std::string& text) {
@@ -109,7 +109,8 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
                 "give a run's folder, or a folder step-N of its checkpoints");
-  const ModelSource source = open_model(options.from, {}, plugins);
+  const ModelSource source =
+      open_model(options.from, overrides_for_base(options.from, options.base), plugins);
   const SavedRun& run = source.run;
   const HfRunOptions how{.dtype = exported_dtype(options),
                          .family = options.family,
@@ -229,6 +230,10 @@ void add_export_command(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("DIR|FILE.gguf")
       ->check(check_output_path, "");
+  command
+      ->add_option("--base", options->base,
+                   "of adapters: the folder of the weights; default: model.init_from of the run")
+      ->type_name("DIR");
   add_output_options(*command, *options);
   command->footer(
       "The folder has config.json, the weights, generation_config.json and the tokenizer's files. "

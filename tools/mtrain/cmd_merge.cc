@@ -36,11 +36,8 @@ struct AdapterSource {
 
 /// The adapters of a run, with the folder that model.init_from names.
 AdapterSource of_run(const MergeOptions& options, PluginHost& plugins) {
-  std::vector<OverrideText> overrides;
-  if (!options.base.empty())
-    overrides.push_back({cat("model.init_from=", override_value_text(Node::string(
-                                                     fs::absolute(options.base).string())))});
-  const ModelSource source = open_model(options.from, overrides, plugins);
+  const ModelSource source =
+      open_model(options.from, overrides_for_base(options.from, options.base), plugins);
   const SavedRun& run = source.run;
   MT_USER_CHECK(
       run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
@@ -64,6 +61,9 @@ AdapterSource of_folder(const MergeOptions& options) {
 }
 
 void merge_adapters(const Cli& cli, const MergeOptions& options) {
+  MT_USER_CHECK(!options.into.ends_with(".gguf"), ErrorClass::usage,
+                cat("--into ", printable(options.into), ": merge writes a folder, not a GGUF file"),
+                "merge into a folder, then write the file: mtrain convert FOLDER FILE.gguf");
   PluginHost plugins = plugin_host(cli);
   const bool peft = is_peft_folder(options.from);
   MT_USER_CHECK(peft || is_saved_run(options.from), ErrorClass::checkpoint,
@@ -93,10 +93,11 @@ void merge_adapters(const Cli& cli, const MergeOptions& options) {
       write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out,
                    coded ? &*coded : nullptr);
   const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
-  out.text("config.json", dtype || quantized
-                              ? hf_config_with_dtype(config, (base.path() / "config.json").string(),
-                                                     dtype.value_or(DType::bf16))
-                              : config);  // last: without it, a folder is not a model's
+  const std::string file = (base.path() / "config.json").string();
+  std::string merged =
+      dtype || quantized ? hf_config_with_dtype(config, file, dtype.value_or(DType::bf16)) : config;
+  if (source.recipe) merged = hf_config_with_labels(merged, file, class_names(*source.recipe));
+  out.text("config.json", merged);  // last: without it, a folder is not a model's
   out.commit();
   if (!cli.quiet)
     std::cout << options.into << ": " << source.what << " merged into "

@@ -9,12 +9,14 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/launch/dtype_choice.h"
 #include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/resume.h"
+#include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
 #include "mtrain/train/peft_adapter.h"
@@ -248,6 +250,26 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
   resolve_dtype(source.run.recipe, plugins);  // if an override says auto
   return source;
+}
+
+std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
+  if (base.empty()) return {};
+  const auto set = [](const std::string& path, const fs::path& value) {
+    return OverrideText{cat(path, "=", override_value_text(Node::string(value.string())))};
+  };
+  const fs::path folder = fs::absolute(base);
+  std::vector<OverrideText> out = {set("model.init_from", folder)};
+  const Node saved = parse_yaml(read_saved_config(run).resolved, "the run's recipe");
+  const Node* from = saved.find("model.init_from");
+  for (const char* path : {"tokenizer.path", "dataset.template_path"}) {
+    const Node* file = saved.find(path);
+    if (!from || !file || !file->is(NodeKind::string) || file->as_text().empty()) continue;
+    const fs::path within =
+        fs::path(file->as_text()).lexically_normal().lexically_relative(from->as_text());
+    if (!within.empty() && *within.begin() != "..")
+      out.push_back(set(path, within == "." ? folder : folder / within));
+  }
+  return out;
 }
 
 void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base) {
