@@ -256,5 +256,40 @@ TEST_CASE(
   CHECK(ctx.memory().in_use() == 2048 + 6144);
 }
 
+TEST_CASE("memory: sizes that vary from step to step do not fill the cache") {
+  auto backend = make_cpu_backend(1);
+  const auto reserved = [&](bool limited) {
+    ExecutionContext ctx(*backend);
+    RngStream random(1, "sizes");
+    size_t most = 0;
+    for (uint64_t step = 0; step < 200; ++step) {
+      const auto count = static_cast<int64_t>(1000 + 3000 * random.uniform(step));
+      const Tensor kept = ctx.empty({8000}, DType::f32);
+      const Tensor one = ctx.empty({count}, DType::f32),
+                   other = ctx.empty({5000 - count}, DType::f32);
+      most = std::max(most, ctx.memory().in_use());
+      if (limited && step == 1) ctx.memory().limit_cache();
+    }
+    const size_t held = ctx.memory().peak_reserved();
+    CHECK(ctx.memory().peak() == most);
+    return static_cast<double>(held) / static_cast<double>(most);
+  };
+  CHECK(reserved(false) > 2);
+  CHECK(reserved(true) < 1.5);
+}
+
+TEST_CASE("memory: a limited cache asks for nothing while the sizes stay the same") {
+  auto backend = make_cpu_backend(1);
+  ExecutionContext ctx(*backend);
+  const auto step = [&] {
+    for (const int64_t count : {1000, 3000, 9000, 20000}) ctx.empty({count}, DType::f32);
+  };
+  step();
+  ctx.memory().limit_cache();
+  const uint64_t before = ctx.memory().system_allocations();
+  for (int i = 0; i < 5; ++i) step();
+  CHECK(ctx.memory().system_allocations() == before);
+}
+
 }  // namespace
 }  // namespace mtrain::contract

@@ -115,6 +115,10 @@ TEST_CASE("a run of adapters continues to the bit, and refuses other weights") {
   done(scratch, "r.yaml -q run.dir=halves train.steps=3 " + set);
   // The weights may be in another place.
   fs::rename(scratch / "there", scratch / "moved");
+  done(scratch, "-q merge halves --base moved --into merged");
+  done(scratch, "-q export halves exported --base moved");
+  done(scratch, "-q merge exported --base moved --into again");
+  CHECK(slurp(scratch / "merged/model.safetensors") == slurp(scratch / "again/model.safetensors"));
   const std::string moved = set + "model.init_from=moved tokenizer.path=moved ";
   done(scratch, "r.yaml -q run.dir=halves train.steps=6 " + moved);
   CHECK(column(scratch / "whole", "loss") == column(scratch / "halves", "loss"));

@@ -13,6 +13,7 @@
 
 #include "built_plugins.h"
 #include "letter_pairs.h"
+#include "mtrain/base/text.h"
 #include "mtrain/config/tree.h"
 #include "objective_case.h"
 
@@ -167,6 +168,21 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
       done(scratch, "eval --from whole --json --split valid mixed_precision.dtype=fp32").out);
   CHECK(eval.contains("rewards/accuracies"));
   CHECK(eval.at("loss").get<double>() < std::log(2.0));
+
+  // Of other records, eval computes it with the initial model.
+  scratch.write("q.jsonl",
+                mtrain::replace_all(slurp(scratch / "p.jsonl"), "\"chosen\":\"", "\"chosen\":\"x"));
+  REQUIRE(slurp(scratch / "q.jsonl") != slurp(scratch / "p.jsonl"));
+  done(scratch,
+       "r.yaml -q run.dir=stored train.steps=6" + mtrain::replace_all(set, "=p.jsonl", "=q.jsonl"));
+  const auto loss_of = [&](const std::string& run) {
+    return json::parse(done(scratch, cat("eval --from ", run,
+                                         " --json --split valid dataset.valid_path=q.jsonl"))
+                           .out)
+        .at("loss")
+        .get<double>();
+  };
+  CHECK(loss_of("whole") == loss_of("stored"));
 
   auto refuses = [&](const std::string& words, const std::string& part) {
     const Outcome outcome = cli_in(scratch.path(), words);
@@ -350,6 +366,9 @@ TEST_CASE("errors of preference records say what was found and what is accepted"
   refuses(json{{"prompt", "a"}, {"chosen", words}, {"rejected", words + "c"}}.dump(),
           "1 left out for having more than 48 tokens",
           "raise model.seq_length: the shortest of these records needs 123 tokens");
+  scratch.write("x.csv", "prompt,chosen,rejected\n");
+  CHECK(has(cli_in(scratch.path(), "check --data r.yaml dataset.path=x.csv").err,
+            "x.csv is a table (CSV); JSON lines are required"));
   refuses(R"({"prompt": "a", "completion": null})", "the field 'completion' is null",
           "dataset.columns", "dataset.type=sft objective=tokens dataset.format=prompt_completion");
 }

@@ -175,8 +175,9 @@ TEST_CASE("a language model becomes one of scores of tokens, also with adapters"
   CHECK(adapters.at("modules_to_save") == json{"score"});
   done(scratch, from + "out run.dir=b peft.type=lora peft.rank=2");
   done(scratch, "-q merge b --into merged");
-  CHECK(json::parse(slurp(scratch / "merged/config.json")).at("architectures") ==
-        json{"LlamaForTokenClassification"});
+  const json merged = json::parse(slurp(scratch / "merged/config.json"));
+  CHECK(merged.at("architectures") == json{"LlamaForTokenClassification"});
+  CHECK(merged.at("id2label") == json{{"0", "O"}, {"1", "B-PER"}, {"2", "I-PER"}});
 
   // Of an encoder of masked tokens, too.
   fs::remove_all(scratch / "there");

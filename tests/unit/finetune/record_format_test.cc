@@ -370,6 +370,12 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   });
   expect_fault("has system, and its prompt and answer are texts",
                [&] { pair(R"({"system":"s","prompt":"p","chosen":"c","rejected":"r"})"); });
+  expect_fault("has the field 'input' of an alpaca record",
+               [&] { pair(R"({"input":"i","prompt":"p","chosen":"c","rejected":"r"})"); });
+  expect_fault("has the field 'history' of an alpaca record", [&] {
+    pair(R"({"history":[["q","a"]],"prompt":"p","completion":"c","label":true})", "labels");
+  });
+  pair(R"({"input":"","history":[],"prompt":"p","chosen":"c","rejected":"r"})");
   expect_fault("has tools", [&] {
     pair(R"({"tools":["t"],"prompt":"p","completion":"c","label":true})", "labels");
   });
