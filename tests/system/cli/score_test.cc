@@ -311,11 +311,11 @@ TEST_CASE("a folder's task and the order of its labels are those of the recipe")
   const std::string other = " dataset.labels=[good,fair,bad]";
   refuses(scratch, "c.yaml -q run.dir=d model.init_from=b" + other, 10,
           "where dataset.labels is [bad, fair, good]");
-  refuses(scratch, "eval --from b" + other, 12, "dataset.labels: [bad, fair, good] ->");
+  refuses(scratch, "eval --from b" + other, 10, "dataset.labels: is [good, fair, bad]");
   config["pad_token_id"] = 2;  // the end of text
   scratch.write("there/config.json", config.dump());
   const Outcome padded = cli_in(scratch.path(), "c.yaml run.dir=e train.steps=1");
-  CHECK_MESSAGE(has(padded.err, "pads with token 2, its end of text"), padded.err);
+  CHECK_MESSAGE(has(padded.err, "padding token is 2, the end-of-text token"), padded.err);
   config["problem_type"] = "multi_label_classification";
   scratch.write("there/config.json", config.dump());
   refuses(scratch, "check c.yaml", 10, "problem_type is \"multi_label_classification\"");
