@@ -79,6 +79,16 @@ class MT_API SampleSource {
   virtual std::string order() const { return {}; }
 };
 
+/// A text that asks the model for an answer, as in the samples of a dataset. A value.
+struct MT_API AskedPrompt {
+  std::vector<int32_t> ids = {};   // up to the start of the answer
+  std::vector<int32_t> ends = {};  // that end the answer, besides the end of a document
+  std::string end_text = {};       // the text that ends the answer where no token does; empty: none
+  bool turn = false;               // the answer is a turn of a conversation
+  /// Removes the end of the answer, and blanks around a turn. True if end_text was there.
+  bool trim_answer(std::string& text) const;
+};
+
 class MT_API Dataset {
  public:
   static constexpr std::string_view kKind = "dataset";
@@ -118,6 +128,11 @@ class MT_API Dataset {
   /// The text of the chat template that the dataset's settings choose for conversations; empty:
   /// none. Exports of the run contain it.
   virtual std::string chat_template() const { return {}; }
+
+  /// A user's text as the samples have it before an answer, such as a turn of a chat template.
+  /// Nothing: samples have texts as they are. Throws Error(data) for a template that cannot write
+  /// it.
+  virtual std::optional<AskedPrompt> ask(const std::string& /*text*/) const { return {}; }
 
   /// A JSON text that changes whenever the data or its order changes; saved in checkpoints and
   /// compared on resume.

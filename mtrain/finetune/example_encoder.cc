@@ -12,6 +12,7 @@
 #include "mtrain/chat/omissions.h"
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/chat_tokens.h"
+#include "mtrain/finetune/dialogue.h"
 
 namespace mtrain::finetune {
 namespace {
@@ -63,6 +64,10 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
   add_special_names(tokenizer, file_.special);
   for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
   template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
+}
+
+AskedPrompt ExampleEncoder::ask(const std::string& text) const {
+  return Dialogue(tokenizer_, file_, date_).ask(text);
 }
 
 std::string ExampleEncoder::identity() const {

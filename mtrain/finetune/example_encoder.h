@@ -14,6 +14,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
+#include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/finetune/example.h"
 
@@ -48,6 +49,8 @@ class MT_API ExampleEncoder {
   std::vector<TokenizedExample> encode_all(
       std::span<const Example> examples,
       const std::function<void(const Example&, const Error&)>& rejected, int threads = 0) const;
+  /// A user's turn of the chat template up to the answer. REQUIRES: has_template().
+  AskedPrompt ask(const std::string& text) const;
   bool has_template() const { return template_ != nullptr; }
   /// The chat template's name: a ready-made one, or its file. Empty: none.
   const std::string& template_name() const { return file_.name; }

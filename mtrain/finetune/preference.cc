@@ -264,9 +264,9 @@ class PreferenceLoader {
     file_.records += bad_.skipped() - refused_;
     const std::string in_template =
         cat("in the chat template ", printable(encoder_.template_name()));
-    file_.form = chats_ == 0  ? "as plain text, without a chat template"
-                 : texts_ > 0 ? cat("partly as plain text, partly ", in_template)
-                              : in_template;
+    file_.form = file_.chats == 0 ? "as plain text, without a chat template"
+                 : texts_ > 0     ? cat("partly as plain text, partly ", in_template)
+                                  : in_template;
     if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
     MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
@@ -286,12 +286,12 @@ class PreferenceLoader {
     if (!settings_.records.prompt.empty())
       file_.unused.push_back(
           cat("dataset.prompt has no effect on ", what, ": only alpaca records of sft use it"));
-    if (chats_ == 0)
+    if (file_.chats == 0)
       for (std::string& warning : settings_.records.unused_templates(what))
         file_.unused.push_back(std::move(warning));
-    if (chats_ > 0 && texts_ > 0)
+    if (file_.chats > 0 && texts_ > 0)
       file_.unused.push_back(
-          cat(what, ": the answers of ", texts_, " of ", counted(texts_ + chats_, "record"),
+          cat(what, ": the answers of ", texts_, " of ", counted(texts_ + file_.chats, "record"),
               " (first: ", first_text_,
               ") are texts, which are trained on without the chat template of the others\n  help: "
               "write "
@@ -332,7 +332,7 @@ class PreferenceLoader {
       const Preference& read = block_.back();
       const bool chat = read.chosen.kind == Example::Kind::chat;
       if (!chat && texts_ == 0) first_text_ = place;
-      ++(chat ? chats_ : texts_);
+      ++(chat ? file_.chats : texts_);
       empty_.note(read.rejected && has_empty_answer(*read.rejected) ? *read.rejected : read.chosen);
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
@@ -399,7 +399,7 @@ class PreferenceLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
-  int64_t chats_ = 0, texts_ = 0;  // records of messages, records of texts
+  int64_t texts_ = 0;  // records of texts
   std::string first_alike_, first_text_;
   int64_t shortest_ = INT64_MAX;  // tokens of the shortest record that is too long
   std::optional<MappedNames> names_;

@@ -42,6 +42,7 @@ MT_API Preference read_preference(const Json& record, const std::string& format,
 struct MT_API PreferenceFile {
   fs::path path;
   std::string format, digest;
+  int64_t chats = 0;  // records of messages, which a chat template renders
   int64_t records = 0, bad = 0, too_long = 0, untrained = 0;
   int64_t longest = 0;  // tokens that a sample of the longest record of too_long needs
   int64_t alike = 0;    // pairs that are left and have the same answer twice

@@ -6,6 +6,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
 #include "mtrain/finetune/mapped_names.h"
@@ -237,6 +238,13 @@ std::string columns_identity(const Node& columns) {
 
 std::string alpaca_form(const RecordSettings& settings) {
   return settings.prompt.empty() ? "Stanford Alpaca's prompt" : "the prompt of dataset.prompt";
+}
+
+AskedPrompt ask_as_text(const Tokenizer& tokenizer, const std::string& text) {
+  AskedPrompt out{.ids = tokens_before_text(tokenizer)};
+  call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_to(text, out.ids); });
+  mtrain::check_ids(tokenizer, out.ids);
+  return out;
 }
 
 std::string SftFile::summary() const {

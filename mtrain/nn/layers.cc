@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "mtrain/autograd/multi_token_ops.h"
 #include "mtrain/nn/vocabulary.h"
 
 namespace mtrain {
@@ -148,6 +149,7 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join || input.logits_of_part,
              "logits of a sharded vocabulary: each rank has only the logits of its own ids");
+    if (input.logits_row >= 0) own = take_rows(own, input.logits_row, 1);
     return map_logits(linear(own, weight_.use(), bias, {}, quantized_), map_);
   }
   Distillation* distillation = input.distillation.get();

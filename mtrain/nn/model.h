@@ -44,6 +44,9 @@ struct ModelInput {
   std::shared_ptr<Distillation> distillation = nullptr;
   bool logits_of_part =
       false;  // without targets: of a sharded vocabulary, return this rank's logits
+  /// Without targets: the row whose logits are wanted, of those that the head computes. A head may
+  /// compute only this one and return [1, V]. -1: all rows.
+  int64_t logits_row = -1;
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;

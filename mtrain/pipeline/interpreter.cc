@@ -32,7 +32,8 @@ struct Interpreter::Step {
   const InputOf& input_of;
   float token_weight = 0;
   bool training = true;
-  bool split = false;  // the program has W
+  bool split = false;        // the program has W
+  Tensor* logits = nullptr;  // receives the output of the last stage, which are no losses
   int64_t open_reduces = 0;
   StepLoss result = {};
   std::vector<std::pair<size_t, Tensor>> losses =
@@ -323,6 +324,10 @@ void Interpreter::forward(const Action& action, Step& step) {
   }
   if (ctx_.tracked_axis && x.defined()) x.set_placement(ctx_.tracked_axis->residual);
   Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, std::move(x)); });
+  if (is_last(action) && step.logits) {
+    *step.logits = out;
+    return;
+  }
   check_placement(out, is_last(action));
   flight.output = out.node();
   if (is_last(action)) {
@@ -444,13 +449,25 @@ class Evaluating {
 
 }  // namespace
 
-StepLoss Interpreter::evaluate(int64_t micro_batches, const InputOf& input_of) {
+void Interpreter::run_forward(int64_t micro_batches, Step& step) {
   Evaluating evaluating(ctx_);
-  Step step{.input_of = input_of, .training = false};
   Schedule schedule = with_sharding_actions(forward_only(link_.map(), micro_batches),
                                             {.resident_stages = resident_stages_});
   execute(schedule[static_cast<size_t>(rank_)], step);
+}
+
+StepLoss Interpreter::evaluate(int64_t micro_batches, const InputOf& input_of) {
+  Step step{.input_of = input_of, .training = false};
+  run_forward(micro_batches, step);
   return std::move(step.result);
+}
+
+Tensor Interpreter::logits(const ModelInput& input) {
+  Tensor out;
+  const InputOf input_of = [&](int64_t) { return input; };
+  Step step{.input_of = input_of, .training = false, .logits = &out};
+  run_forward(1, step);
+  return out;
 }
 
 StepLoss Interpreter::evaluate(const ModelInput& input) {

@@ -118,6 +118,9 @@ class MT_API Interpreter {
   StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
   /// The same for one micro-batch.
   StepLoss evaluate(const ModelInput& input);
+  /// The logits of an input without targets, without tape or dropout: what the last stage returns;
+  /// undefined on ranks that do not have it. Collective as evaluate().
+  Tensor logits(const ModelInput& input);
   /// Micro-batches have a different size from now on: each stage sends the shape of its output
   /// again. Every rank of the pipeline must call it.
   void forget_shapes() { link_.forget_shapes(); }
@@ -141,6 +144,7 @@ class MT_API Interpreter {
   struct Step;
 
   void execute(const Program& program, Step& step);
+  void run_forward(int64_t micro_batches, Step& step);
   size_t perform(const Program& program, size_t at, Step& step);
   void perform(const Action& action, Step& step);
   void run_with_steps(const Program& program, size_t at, Step& step);

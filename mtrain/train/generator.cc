@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "mtrain/base/log.h"
@@ -55,7 +56,16 @@ void require_generating_model(const Recipe& recipe, PluginHost& plugins) {
       "use a model that predicts the next token, such as gpt2, llama or moe");
 }
 
-Generator::Generator(Session& session) : session_(session) {
+std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
+                         const std::vector<int32_t>& ids) {
+  const std::string before = tokenizer.decode(prompt);
+  prompt.insert(prompt.end(), ids.begin(), ids.end());
+  const std::string all = tokenizer.decode(prompt);
+  return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
+}
+
+Generator::Generator(Session& session, SharedModel shared)
+    : session_(session), shared_(std::move(shared)) {
   const Recipe& recipe = session.recipe;
   const Node* labels = recipe.config.root().find("model.labels");
   MT_USER_CHECK(!labels || !labels->is(NodeKind::integer) || labels->as_int() == 0,
@@ -79,33 +89,63 @@ Generator::Generator(Session& session) : session_(session) {
              .end = tokens.end};
 }
 
-std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
-  auto count = static_cast<int32_t>(tokens.size());
+namespace {
+
+/// One text as a micro-batch.
+MicroBatch batch_of(std::span<const int32_t> tokens) {
   MicroBatch batch;
   batch.tokens.assign(tokens.begin(), tokens.end());
   batch.positions.resize(tokens.size());
   std::iota(batch.positions.begin(), batch.positions.end(), 0);
-  batch.cu_seqlens = {0, count};
-  return logits_of(batch);
+  batch.cu_seqlens = {0, static_cast<int32_t>(tokens.size())};
+  return batch;
 }
 
-std::vector<float> Generator::logits_of(const MicroBatch& batch) {
+/// Turns the tape and dropout off within a scope, also if the model throws.
+class Generating {
+ public:
+  explicit Generating(ExecutionContext& ctx)
+      : off_(ctx, false), ctx_(ctx), before_(std::exchange(ctx.training, false)) {}
+  ~Generating() { ctx_.training = before_; }
+  Generating(const Generating&) = delete;
+  Generating& operator=(const Generating&) = delete;
+
+ private:
+  GradMode off_;
+  ExecutionContext& ctx_;
+  bool before_;
+};
+
+}  // namespace
+
+std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
+  return logits_of(batch_of(tokens), -1);
+}
+
+std::vector<float> Generator::logits_of(const MicroBatch& batch, int64_t row) {
+  if (shared_.logits) return shared_.logits(batch, row);
   ExecutionContext& ctx = *session_.ctx;
-  GradMode off(ctx, false);
-  bool before = std::exchange(ctx.training, false);
+  const Generating generating(ctx);
+  const MemoryScope use(ctx.memory(), MemoryUse::activations);
   Model& model = *session_.model;
-  Tensor out = call_plugin(model, "forward()",
-                           [&] { return model.forward(to_device(ctx, batch, false), {}); });
-  ctx.training = before;
+  ModelInput input = to_device(ctx, batch, false);
+  input.logits_row = row;
+  Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, {}); });
+  if (row >= 0 && out.size(0) > 1) out = out.slice(0, row, row + 1);  // its head computes all
   Tensor floats = ctx.empty(out.shape(), DType::f32);
   ctx.copy(floats, out);
   std::vector<float> all(static_cast<size_t>(floats.numel())), valid;
   ctx.download(floats, all.data());
   auto stride = static_cast<size_t>(out.size(1)), width = static_cast<size_t>(session_.valid_vocab);
-  for (size_t row = 0; row < static_cast<size_t>(out.size(0)); ++row)
-    valid.insert(valid.end(), all.begin() + static_cast<ptrdiff_t>(row * stride),
-                 all.begin() + static_cast<ptrdiff_t>(row * stride + width));
+  for (size_t r = 0; r < static_cast<size_t>(out.size(0)); ++r)
+    valid.insert(valid.end(), all.begin() + static_cast<ptrdiff_t>(r * stride),
+                 all.begin() + static_cast<ptrdiff_t>(r * stride + width));
   return valid;
+}
+
+int64_t Generator::most_read() const {
+  return answer_ ? static_cast<int64_t>(answer_->encoder) - 1  // and the end token
+                 : session_.recipe.settings.model.seq_length;
 }
 
 /// The sample as the dataset t5_seq2seq makes it: the encoder's unused positions are a sequence of
@@ -126,11 +166,11 @@ std::vector<float> Generator::answer_logits(std::span<const int32_t> prompt,
   for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
     for (int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t)
       batch.positions.push_back(t - batch.cu_seqlens[s]);
-  return logits_of(batch);
+  return logits_of(batch, static_cast<int64_t>(answer.size()));
 }
 
-std::vector<int32_t> Generator::answer(std::vector<int32_t> prompt, const SamplingOptions& options,
-                                       const std::function<void(int32_t)>& on_token) {
+GeneratedTokens Generator::answer(std::vector<int32_t> prompt, const SamplingOptions& options,
+                                  const std::function<bool()>& stop) {
   const auto [encoder, decoder, start, end] = *answer_;
   if (prompt.empty() || prompt.back() != end) prompt.push_back(end);
   if (prompt.size() > encoder) {
@@ -140,67 +180,60 @@ std::vector<int32_t> Generator::answer(std::vector<int32_t> prompt, const Sampli
     prompt.resize(encoder);
     prompt.back() = end;
   }
-  std::vector<int32_t> made;
-  std::vector<float> all;
-  auto logits_at = [&](size_t count) {
-    all = answer_logits(prompt, made);
-    const auto width = static_cast<size_t>(session_.valid_vocab);
-    return std::span<const float>(all).subspan(count * width, width);
-  };
-  return generate(logits_at, std::min(options.max_tokens, static_cast<int64_t>(decoder)), end,
-                  options, [&](int32_t id) {
-                    made.push_back(id);
-                    if (on_token) on_token(id);
-                  });
+  return generate([&](const std::vector<int32_t>& made) { return answer_logits(prompt, made); },
+                  std::min(options.max_tokens, static_cast<int64_t>(decoder)), end, options, stop);
 }
 
-/// `logits_at(n)`: those of the token after n generated ones, in the last row up to that token.
-std::vector<int32_t> Generator::generate(
-    const std::function<std::span<const float>(size_t)>& logits_at, int64_t most,
-    std::optional<int32_t> end, const SamplingOptions& options,
-    const std::function<void(int32_t)>& on_token) {
-  const auto width = static_cast<size_t>(session_.valid_vocab);
-  const auto with_text = std::min(
-      width,
-      static_cast<size_t>(
-          session_.tokenizer->vocab_size()));  // padding rows of the vocabulary have no logits
+int32_t Generator::next_id(const std::vector<float>& logits, const SamplingOptions& options,
+                           double draw, bool stop) const {
+  constexpr int32_t kStops = std::numeric_limits<int32_t>::max();
+  // Padding rows of the vocabulary have no text.
+  const auto with_text =
+      static_cast<size_t>(std::min(session_.valid_vocab, session_.tokenizer->vocab_size()));
+  const int32_t own = stop ? kStops
+                      : logits.empty()
+                          ? -1
+                          : sample_token(std::span(logits).first(with_text), options, draw);
+  const int32_t id = shared_.largest ? shared_.largest(own) : own;
+  return id == kStops ? -1 : id;
+}
+
+/// `next_logits(made)`: those of the token after the generated ones.
+GeneratedTokens Generator::generate(
+    const std::function<std::vector<float>(const std::vector<int32_t>& made)>& next_logits,
+    int64_t most, std::optional<int32_t> end, const SamplingOptions& options,
+    const std::function<bool()>& stop) {
   RngStream random(options.seed, "generate");
-  std::vector<int32_t> made;
+  GeneratedTokens out;
+  std::vector<int32_t>& made = out.ids;
   while (static_cast<int64_t>(made.size()) < most) {
-    const int32_t id =
-        sample_token(logits_at(made.size()).first(with_text), options, random.uniform(made.size()));
-    if ((end && id == *end) ||
-        std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end())
-      break;
+    const bool stops = stop && stop();
+    if (stops && !shared_.largest) break;
+    const int32_t id = next_id(next_logits(made), options, random.uniform(made.size()), stops);
+    if (id < 0) break;
+    out.ended = (end && id == *end) || std::ranges::find(options.stop, id) != options.stop.end();
+    if (out.ended) break;
     made.push_back(id);
-    on_token(id);
   }
-  return made;
+  return out;
 }
 
-std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
-                                         const SamplingOptions& options,
-                                         const std::function<void(int32_t)>& on_token) {
-  if (answer_) return answer(std::move(prompt), options, on_token);
+GeneratedTokens Generator::generate(std::vector<int32_t> prompt, const SamplingOptions& options,
+                                    const std::function<bool()>& stop) {
+  if (answer_) return answer(std::move(prompt), options, stop);
   auto eod = session_.tokenizer->eod();
-  auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length),
-       width = static_cast<size_t>(session_.valid_vocab);
+  const auto window = static_cast<size_t>(most_read());
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
   if (prompt.size() > window)
     log_warn("the prompt has ", prompt.size(), " tokens, and only its last ", window,
              " are read: model.seq_length is ", window);
-  std::vector<int32_t> text = std::move(prompt);
-  std::vector<float> all;
-  auto logits_at = [&](size_t) {
-    std::span<const int32_t> seen(text);
-    if (seen.size() > window) seen = seen.last(window);
-    all = logits(seen);
-    return std::span<const float>(all).last(width);
+  auto next_logits = [&](const std::vector<int32_t>& made) {
+    std::vector<int32_t> text = prompt;
+    text.insert(text.end(), made.begin(), made.end());
+    const auto seen = std::span(text).last(std::min(text.size(), window));
+    return logits_of(batch_of(seen), std::ssize(seen) - 1);
   };
-  return generate(logits_at, options.max_tokens, eod, options, [&](int32_t id) {
-    text.push_back(id);
-    if (on_token) on_token(id);
-  });
+  return generate(next_logits, options.max_tokens, eod, options, stop);
 }
 
 }  // namespace mtrain

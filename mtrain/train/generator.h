@@ -1,9 +1,11 @@
 // Generator: continues a prompt, or answers it with an encoder and a decoder, token by token.
-// Refers to a session with loaded parameters, which must outlive it. For the session's thread.
+// Refers to a session with loaded parameters, which must outlive it. Changes nothing that training
+// reads: no dropout, no gradients, random numbers of its own. For the session's thread.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,23 +33,45 @@ MT_API int32_t sample_token(std::span<const float> logits, const SamplingOptions
 /// encoder-decoder model.
 MT_API void require_generating_model(const Recipe& recipe, PluginHost& plugins);
 
+/// The text of `ids` after a prompt's ids, including what joins the two, such as a blank.
+MT_API std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
+                                const std::vector<int32_t>& ids);
+
+/// A generated text. A value.
+struct GeneratedTokens {
+  std::vector<int32_t> ids;  // without the prompt and the id that ends the text
+  bool ended = false;        // by such an id, not by the number of tokens
+};
+
+/// How ranks compute the logits of one model together. The functions are collective.
+struct SharedModel {
+  /// Those of the valid ids in a row of a micro-batch; empty on a rank that does not have them.
+  /// Empty: Model::forward() of the session.
+  std::function<std::vector<float>(const MicroBatch& batch, int64_t row)> logits = {};
+  /// The largest value of these ranks. Empty: this rank has the whole model.
+  std::function<int32_t(int32_t value)> largest = {};
+};
+
 class MT_API Generator {
  public:
-  explicit Generator(Session& session);
+  /// `shared`: of ranks that all generate the same texts.
+  explicit Generator(Session& session, SharedModel shared = {});
   /// True for a model with an encoder and a decoder, which does not continue the prompt: the
-  /// encoder reads it, and the decoder's text is the answer.
+  /// decoder's text is an answer of its own.
   bool answers() const { return answer_.has_value(); }
-  /// Returns the ids that follow the prompt. Ends early at the end-of-document token or at one of
-  /// options.stop; neither is returned. An empty prompt is replaced by the end-of-document token. A
-  /// text that is longer than model.seq_length is continued from its last seq_length tokens; logs a
-  /// warning if the prompt itself is longer. Calls `on_token` with each new id.
-  ///
-  /// A model with an encoder: the encoder reads the prompt and the end token after it; if the
-  /// prompt is longer than the encoder's positions, it is truncated with a warning. The decoder
-  /// begins with the start token, and its text has at most model.decoder_seq_length tokens.
-  std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
-                                const std::function<void(int32_t)>& on_token = {});
-  /// Logits [tokens, valid vocabulary] of a text, in float on the host. REQUIRES: not answers().
+  /// The most tokens of a prompt that the model reads: of a longer one generate() reads the last
+  /// ones, or with an encoder the first ones, and warns.
+  int64_t most_read() const;
+  /// The ids that follow the prompt, up to the end of a document or a stop id, or to
+  /// options.max_tokens. The model reads the last model.seq_length tokens of prompt and text. An
+  /// encoder reads the prompt and then the end token; if the prompt is longer than the encoder's
+  /// positions, it is truncated with a warning. The decoder begins with the start token, and its
+  /// text has at most model.decoder_seq_length tokens. `stop`: called before each token; if it
+  /// returns true, on one of the ranks of a shared model, the text ends there.
+  GeneratedTokens generate(std::vector<int32_t> prompt, const SamplingOptions& options,
+                           const std::function<bool()>& stop = {});
+  /// Logits [tokens, valid vocabulary] of a text, in float on the host. REQUIRES: not answers(), no
+  /// SharedModel::logits.
   std::vector<float> logits(std::span<const int32_t> tokens);
 
  private:
@@ -56,16 +80,22 @@ class MT_API Generator {
     size_t encoder = 0, decoder = 0;  // positions
     int32_t start = 0, end = 0;
   };
-  std::vector<float> logits_of(const MicroBatch& batch);
+  /// Those of a row, or of all rows for -1.
+  std::vector<float> logits_of(const MicroBatch& batch, int64_t row);
+  /// The id that follows these logits, or -1 if `stop` ends the text.
+  int32_t next_id(const std::vector<float>& logits, const SamplingOptions& options, double draw,
+                  bool stop) const;
+  /// Those of the token after these of the answer.
   std::vector<float> answer_logits(std::span<const int32_t> prompt,
                                    std::span<const int32_t> answer);
-  std::vector<int32_t> generate(const std::function<std::span<const float>(size_t)>& logits_at,
-                                int64_t most, std::optional<int32_t> end,
-                                const SamplingOptions& options,
-                                const std::function<void(int32_t)>& on_token);
-  std::vector<int32_t> answer(std::vector<int32_t> prompt, const SamplingOptions& options,
-                              const std::function<void(int32_t)>& on_token);
+  GeneratedTokens generate(
+      const std::function<std::vector<float>(const std::vector<int32_t>& made)>& next_logits,
+      int64_t most, std::optional<int32_t> end, const SamplingOptions& options,
+      const std::function<bool()>& stop);
+  GeneratedTokens answer(std::vector<int32_t> prompt, const SamplingOptions& options,
+                         const std::function<bool()>& stop);
   Session& session_;
+  SharedModel shared_;
   std::optional<Answer> answer_;
 };
 

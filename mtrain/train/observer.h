@@ -72,6 +72,19 @@ struct EvalMetrics {
   std::vector<std::pair<std::string, double>> figures = {};
 };
 
+/// The texts that the model generated from validation.prompts after `step` steps, in their order.
+struct Generations {
+  struct Text {
+    std::string prompt, text;  // as the recipe has it; without the prompt
+    int64_t tokens = 0;        // of the text
+    bool ended = false;        // by its end, not by validation.generate_tokens
+    const char* end() const { return ended ? "end" : "length"; }
+  };
+  int64_t step = 0;
+  std::vector<Text> texts;
+  double seconds = 0;
+};
+
 class MT_API Observer {
  public:
   virtual ~Observer();
@@ -80,6 +93,8 @@ class MT_API Observer {
   /// A step of train.skip_steps, for which nothing is computed. `tokens`: consumed since step 0.
   virtual void on_skipped_step(int64_t /*step*/, int64_t /*tokens*/) {}
   virtual void on_eval(const EvalMetrics&) {}
+  /// After on_eval() of the same step.
+  virtual void on_generations(const Generations&) {}
   /// A message for the user ("checkpoint of step 50 written in 0.1 s").
   virtual void on_event(const std::string&) {}
   /// Training ended after this many steps: all are done, train.max_minutes are over, or a signal or

@@ -208,8 +208,7 @@ Trainer::~Trainer() { end_save_noexcept(); }
 void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
-  if (s.validation.steps > 0 && state_.step < s.train.steps)
-    check_validation_data(recipe_, *dataset_, first());
+  if (s.validation.steps > 0 && state_.step < s.train.steps) prepare_validation();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // only observers use it, and measuring takes time
     peak_ = peak_rate(s, session_.device, *session_.backend, session_.ctx->device()),
@@ -361,7 +360,6 @@ StepMetrics Trainer::step() {
     figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
     figures.emplace_back("graphs_made", static_cast<double>(recorded->made));
   }
-
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   int64_t tokens = batch_now() * s.model.seq_length;
   ++state_.step;
@@ -465,10 +463,10 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  auto stop = [&] { return stops_now(); };
-  std::optional<EvalMetrics> metrics =
-      evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop,
-                     answers_ ? &*answers_ : nullptr, teacher_ ? &*teacher_ : nullptr);
+  AnswerObjective* answers = answers_ ? &*answers_ : nullptr;
+  std::optional<EvalMetrics> metrics = evaluate_split(
+      session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_,
+      [&] { return stops_now(); }, answers, teacher_ ? &*teacher_ : nullptr);
   buckets_->release_values();
   if (!metrics) {
     event(cat("the validation after step ", state_.step, " is incomplete, because the run stops"));
@@ -490,6 +488,10 @@ void Trainer::notify(Call&& call) {
       observer.reset();
     }
   }
+}
+
+void Trainer::show(const Generations& made) {
+  notify([&](Observer& o) { o.on_generations(made); });
 }
 
 void Trainer::event(const std::string& text) {

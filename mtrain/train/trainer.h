@@ -24,6 +24,7 @@
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/train_state.h"
 #include "mtrain/train/answer_objective.h"
+#include "mtrain/train/generator.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/observer.h"
 #include "mtrain/train/peak_rate.h"
@@ -102,6 +103,19 @@ class MT_API Trainer {
   /// if the loss is the lowest so far.
   bool validate();
   bool tracks_best() const;
+  /// Called before the first step: finds faults of validation data and prompts.
+  void prepare_validation();
+  /// Encodes validation.prompts as the dataset writes them, cut to what the model reads.
+  void encode_prompts();
+  /// Generates a text from each prompt and passes them to the observers. The prompts are divided
+  /// among the data-parallel ranks if each can run the model without the others. Collective.
+  void generate_texts();
+  bool generates_together() const;
+  SharedModel shared_model();
+  std::vector<float> shared_logits(const MicroBatch& batch, int64_t row);
+  Generations::Text generate_text(Generator& generator, size_t prompt);
+  /// Gives rank 0 the texts of all ranks; `mine` are the indices of this rank's texts.
+  void gather_texts(std::vector<Generations::Text>& texts, const std::vector<size_t>& mine);
   /// Called after a resume: discards the results of validations on other samples.
   void forget_other_validations();
   /// Called before the first step: discards a best step whose checkpoint no longer exists, and
@@ -194,6 +208,7 @@ class MT_API Trainer {
   template <class Call>
   void notify(Call&& call);
   void event(const std::string& text);
+  void show(const Generations& made);
 
   std::unique_ptr<OwnMesh> own_mesh_;
   RankMesh& mesh_;
@@ -204,6 +219,7 @@ class MT_API Trainer {
   MemoryPlan planned_;
   Session session_;
   std::unique_ptr<Dataset> dataset_;
+  std::vector<AskedPrompt> prompts_;  // of validation.prompts
   std::unique_ptr<SampleSource> train_source_;
   int64_t train_samples_ = 0;  // read by the whole run
   int64_t step_limit_ = -1;    // steps of a benchmark; -1: a run

@@ -59,9 +59,15 @@ void Trainer::continue_validations() {
     validate();  // the run was stopped during it
 }
 
+void Trainer::prepare_validation() {
+  check_validation_data(recipe_, *dataset_, first());
+  encode_prompts();
+}
+
 bool Trainer::validate() {
   const std::optional<EvalMetrics> metrics = evaluate();
   validated_step_ = state_.step;
+  if (metrics) generate_texts();
   if (!metrics || !tracks_best()) return false;
   std::vector<double> loss = {metrics->loss};
   ranks_.broadcast(loss, 0);  // all ranks must decide the same

@@ -169,8 +169,9 @@ void add_rewind(CLI::App& command) {
       ->type_name("N");
   back->footer(
       "Newer checkpoints are not deleted but moved to checkpoints/set-aside-K, and their exports "
-      "to set-aside-K in the folder of checkpoint.hf. Newer rows of metrics.jsonl are removed "
-      "when the\nrun continues. A run that is still training is refused.\nExample:\n  mtrain "
+      "to set-aside-K in the folder of checkpoint.hf. Newer rows of metrics.jsonl and "
+      "generations.jsonl are removed when the\nrun continues. A run that is still training is "
+      "refused.\nExample:\n  mtrain "
       "checkpoint "
       "rewind runs/quickstart --step 100\n  mtrain quickstart train.skip_steps=[104]");
   back->callback([path, to] { rewind(*path, *to); });

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "conversation.h"
 #include "data_commands.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -15,6 +14,7 @@
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
 #include "mtrain/finetune/record_format.h"
+#include "run_template.h"
 
 namespace mtrain {
 namespace {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
@@ -22,6 +21,7 @@
 #include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/peft_adapter.h"
 #include "recipe_words.h"
+#include "run_template.h"
 #include "training.h"
 
 namespace mtrain {

@@ -11,16 +11,17 @@
 #include <utility>
 
 #include "cli.h"
-#include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/config/override.h"
+#include "mtrain/finetune/dialogue.h"
 #include "mtrain/finetune/sft_data.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/train/generator.h"
 #include "recipe_words.h"
+#include "run_template.h"
 
 namespace mtrain {
 namespace {
@@ -98,24 +99,16 @@ void warn_of_untrained_template(const SavedRun& run, const std::string& name) {
 void talk(const SavedRun& run, Session& session, const GenerateOptions& options) {
   chat::TemplateFile file = template_to_answer(options, session);
   if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
-  Conversation conversation(*session.tokenizer, std::move(file));
-  if (!options.system.empty()) conversation.begin_with(options.system);
+  finetune::Dialogue dialogue(*session.tokenizer, std::move(file), local_time());
+  if (!options.system.empty()) dialogue.begin_with(options.system);
   Generator generator(session);
   SamplingOptions sampling = options.sampling;
-  sampling.stop = conversation.ends();
   each_prompt(options, [&](const std::string& text) {
-    std::cout << conversation.answer(generator.generate(conversation.ask(text), sampling)) << '\n';
+    AskedPrompt asked = dialogue.ask(text);
+    sampling.stop = std::move(asked.ends);
+    std::cout << dialogue.answer(generator.generate(std::move(asked.ids), sampling).ids) << '\n';
     ++sampling.seed;  // so that a repeated question may get another answer
   });
-}
-
-/// The text of `ids` after a prompt's ids, including what joins the two, such as a blank.
-std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
-                         const std::vector<int32_t>& ids) {
-  const std::string before = tokenizer.decode(prompt);
-  prompt.insert(prompt.end(), ids.begin(), ids.end());
-  const std::string all = tokenizer.decode(prompt);
-  return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
 }
 
 /// The ids of a prompt. Warns once of special tokens that it spells in plain characters.
@@ -186,7 +179,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   each_prompt(options, [&](const std::string& prompt) {
     std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, options.parse_special);
     given.insert(given.begin(), begin.begin(), begin.end());
-    const std::vector<int32_t> made = generator.generate(given, sampling);
+    const std::vector<int32_t> made = generator.generate(given, sampling).ids;
     if (options.parse_special)
       std::cout << (generator.answers() ? "" : prompt)
                 << text_with_special(*session->tokenizer, made) << '\n';

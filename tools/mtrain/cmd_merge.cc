@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
@@ -19,6 +18,7 @@
 #include "mtrain/train/coded_values.h"
 #include "mtrain/train/hf_run_export.h"
 #include "mtrain/train/peft_adapter.h"
+#include "run_template.h"
 
 namespace mtrain {
 namespace {

@@ -11,6 +11,7 @@
 #include "mtrain/comm/launcher.h"
 #include "mtrain/launch/job.h"
 #include "mtrain/train/observers/console.h"
+#include "mtrain/train/observers/generations_file.h"
 #include "mtrain/train/observers/metrics_file.h"
 #include "mtrain/train/observers/tensorboard.h"
 #include "mtrain/train/run_folder.h"
@@ -37,6 +38,8 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
   }
   if (log.metrics)
     trainer.add_observer(make_metrics_file(folder / "metrics.jsonl", trainer.state().step));
+  if (!recipe.settings.validation.prompts.empty())
+    trainer.add_observer(make_generations_file(folder / "generations.jsonl", trainer.state().step));
   if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
 }
 

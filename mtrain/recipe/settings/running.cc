@@ -167,6 +167,22 @@ void ValidationSection::bind(Fields& f) {
       .unit("samples")
       .resume(safe)
       .renamed_from({"eval_global_batch_size"});
+  f("prompts", prompts,
+    "texts that the model answers or continues at each validation, as dataset sft or preference "
+    "writes them before an answer; the generated texts are logged and written to generations.jsonl")
+      .resume(safe)
+      .example("[\"What is 2 + 2?\", \"Write a haiku.\"]");
+  f("generate_tokens", generate_tokens, "prompts: most tokens of a generated text")
+      .min(1)
+      .max(1 << 20)
+      .unit("tokens")
+      .resume(safe);
+  f("temperature", temperature,
+    "prompts: sampling temperature; 0: always the most likely token. The random numbers depend on "
+    "rng.seed, the step and the prompt's place in the list")
+      .min(0)
+      .max(100)
+      .resume(safe);
 }
 
 void ProfilingSection::bind(Fields& f) {

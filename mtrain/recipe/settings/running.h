@@ -45,6 +45,9 @@ struct LoggerSection {
 struct ValidationSection {
   int64_t interval = 0, steps = 10, micro_batch_size = 0, global_batch_size = 0, patience = 0;
   double min_improvement = 0;
+  std::vector<std::string> prompts;
+  int64_t generate_tokens = 64;
+  double temperature = 0;
   void bind(Fields& f);
 };
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 #include "mtrain/train/observers/console_stream.h"
 #include "mtrain/train/observers/progress_line.h"
@@ -19,8 +20,9 @@ namespace mtrain {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
-constexpr double kSmoothing = 0.95;  // an average over about twenty steps
-constexpr size_t kMaxText = 4096;    // maximum length of an event's line
+constexpr double kSmoothing = 0.95;                       // an average over about twenty steps
+constexpr size_t kMaxText = 4096;                         // maximum length of an event's line
+constexpr size_t kMaxPrompt = 100, kMaxGenerated = 1000;  // bytes of texts; files have all of them
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
@@ -64,6 +66,18 @@ std::string grouped(int64_t count) {
     out += digits[i];
   }
   return out;
+}
+
+// The text with its lines indented; truncated at a character.
+std::string indented(std::string_view text, size_t max_bytes) {
+  size_t end = std::min(text.size(), max_bytes);
+  while (end < text.size() && end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  std::string out;
+  for (const char c : printable_lines(text.substr(0, end))) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return end < text.size() ? out + "…" : out;
 }
 
 class Console final : public Observer {
@@ -113,6 +127,16 @@ class Console final : public Observer {
               m.figures.empty() ? cat(", perplexity ", short_number(std::exp(m.loss)))
                                 : further_losses(m.figures),
               "  (", tokens, " tokens in ", short_number(m.seconds), "s)"));
+  }
+
+  void on_generations(const Generations& g) override {
+    std::string block = cat("step ", g.step, ": ", counted(std::ssize(g.texts), "generated text"),
+                            "  (", short_number(g.seconds), "s)");
+    for (const auto& one : g.texts)
+      block += cat("\n  > ", printable(one.prompt, kMaxPrompt), "\n    ",
+                   indented(one.text, kMaxGenerated), "  [", counted(one.tokens, "token"), ", ",
+                   one.end(), "]");
+    print(block);
   }
 
   void on_event(const std::string& text) override { print(printable(text, kMaxText)); }

@@ -1,10 +1,7 @@
 #include "mtrain/train/observers/metrics_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <fstream>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,47 +62,10 @@ std::string null_line(int64_t step, const std::string& tokens, const std::string
              "\"memory_bytes\":null", figures, ",\"val_loss\":", val_end(val_loss));
 }
 
-// The step of a line in the format above; -1 for any other line.
-int64_t step_of(std::string_view line) {
-  constexpr std::string_view kHead = "{\"step\":";
-  if (!line.starts_with(kHead)) return -1;
-  line.remove_prefix(kHead.size());
-  int64_t step = -1;
-  auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
-  return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
-}
-
-// The number of bytes up to the end of the last complete line before the first line of a step after
-// `last`. Only this class writes the file and steps ascend, so nothing after that line needs to be
-// kept; other lines before it stay.
-int64_t bytes_to_keep(const fs::path& path, int64_t last) {
-  constexpr size_t kHeadBytes = 40;  // enough for the step
-  std::error_code ignored;
-  if (last <= 0 || !fs::is_regular_file(path, ignored)) return 0;
-  std::ifstream in(path, std::ios::binary);
-  std::vector<char> buffer(1 << 16);
-  std::string head;
-  int64_t position = 0, keep = 0;
-  do {
-    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    for (char c : std::span(buffer.data(), static_cast<size_t>(in.gcount()))) {
-      ++position;
-      if (c != '\n') {
-        if (head.size() < kHeadBytes) head += c;
-        continue;
-      }
-      if (step_of(head) > last) return keep;
-      keep = position;
-      head.clear();
-    }
-  } while (in);
-  return keep;
-}
-
 class MetricsFile final : public Observer {
  public:
   MetricsFile(const fs::path& path, int64_t first_step) : file_(path, "metrics") {
-    file_.truncate(bytes_to_keep(path, first_step));
+    file_.truncate(bytes_up_to_step(path, first_step));
   }
 
   void on_step(const StepMetrics& metrics) override { append(metrics.step, step_line(metrics)); }

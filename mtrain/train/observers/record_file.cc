@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <fstream>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
@@ -27,7 +31,41 @@ ssize_t write_once(int fd, std::string_view record, const std::string& site) {
   return got;
 }
 
+// The step of a line that begins with it; -1 for any other line.
+int64_t step_of(std::string_view line) {
+  constexpr std::string_view kHead = "{\"step\":";
+  if (!line.starts_with(kHead)) return -1;
+  line.remove_prefix(kHead.size());
+  int64_t step = -1;
+  auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
+}
+
 }  // namespace
+
+int64_t bytes_up_to_step(const fs::path& path, int64_t last) {
+  constexpr size_t kHeadBytes = 40;  // enough for the step
+  std::error_code ignored;
+  if (last <= 0 || !fs::is_regular_file(path, ignored)) return 0;
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> buffer(1 << 16);
+  std::string head;
+  int64_t position = 0, keep = 0;
+  do {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    for (char c : std::span(buffer.data(), static_cast<size_t>(in.gcount()))) {
+      ++position;
+      if (c != '\n') {
+        if (head.size() < kHeadBytes) head += c;
+        continue;
+      }
+      if (step_of(head) > last) return keep;
+      keep = position;
+      head.clear();
+    }
+  } while (in);
+  return keep;
+}
 
 RecordFile::RecordFile(fs::path path, std::string what)
     : path_(std::move(path)), what_(std::move(what)) {

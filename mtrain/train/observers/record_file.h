@@ -41,4 +41,9 @@ class RecordFile {
   bool warned_ = false;
 };
 
+/// For lines that begin with `{"step":N,` and whose steps ascend: the number of bytes up to the end
+/// of the last complete line before the first line of a step after `last`. Lines without a step
+/// count as those before them. 0: nothing is kept, or there is no such file.
+int64_t bytes_up_to_step(const fs::path& path, int64_t last);
+
 }  // namespace mtrain

@@ -85,6 +85,29 @@ void add_value(Message& summary, std::string_view tag, double value) {
   summary.bytes(1, Message().bytes(1, tag).real32(2, static_cast<float>(value)).text());
 }
 
+// One Summary.Value {1 tag, 8 tensor, 9 metadata} of the plugin `text`, which shows Markdown:
+// TensorProto {1 dtype, 2 shape {2 dim {1 size}}, 8 string_val}, SummaryMetadata {1 plugin_data
+// {1 plugin_name}, 4 data_class}.
+void add_text(Message& summary, std::string_view tag, std::string_view markdown) {
+  constexpr uint64_t kString = 7, kTensorData = 2;
+  const std::string shape = Message().bytes(2, Message().integer(1, 1).text()).text(),
+                    tensor =
+                        Message().integer(1, kString).bytes(2, shape).bytes(8, markdown).text(),
+                    plugin = Message().bytes(1, "text").text(),
+                    metadata = Message().bytes(1, plugin).integer(4, kTensorData).text();
+  summary.bytes(1, Message().bytes(1, tag).bytes(8, tensor).bytes(9, metadata).text());
+}
+
+// The text as a block of code, so that its line ends and characters stay what they are.
+std::string code_block(std::string_view text) {
+  std::string out = "    ";
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
 // A file name that is not in use: two runs that start within one second must not share a file.
 fs::path new_file(const fs::path& dir) {
   std::array<char, 256> host{};
@@ -131,6 +154,17 @@ class TensorBoard final : public Observer {
     add_value(summary, m.split + "/loss", m.loss);
     for (const auto& [name, value] : m.figures) add_value(summary, m.split + "/" + name, value);
     file_.append(record(event(m.step).bytes(5, summary.text()).text()));
+  }
+
+  void on_generations(const Generations& g) override {
+    Message summary;
+    for (size_t i = 0; i < g.texts.size(); ++i) {
+      const Generations::Text& one = g.texts[i];
+      add_text(summary, cat("generated/", i + 1),
+               cat(code_block(one.prompt), "\n\n", one.tokens, " tokens, ", one.end(), ":\n\n",
+                   code_block(one.text)));
+    }
+    file_.append(record(event(g.step).bytes(5, summary.text()).text()));
   }
 
  private:

@@ -13,7 +13,8 @@ namespace mtrain {
 
 /// Creates <dir>/events.out.tfevents.<unix time>.<host>. Scalars: train/{loss, grad_norm, lr,
 /// tokens_per_second, step_ms, tflops, mfu, memory_bytes, figures of the model}, valid/loss,
-/// test/loss. If the folder cannot be written, one warning is logged.
+/// test/loss; texts: generated/1, generated/2, … of validation.prompts. If the folder cannot be
+/// written, one warning is logged.
 MT_API std::unique_ptr<Observer> make_tensorboard(const fs::path& dir);
 
 }  // namespace mtrain

@@ -56,6 +56,10 @@ class PreferenceDataset final : public Dataset, public AnswerData {
                                           padding_id(*context_.tokenizer), file.good, file.margins);
   }
 
+  std::optional<AskedPrompt> ask(const std::string& text) const override {
+    return train_.chats > 0 ? encoder_.ask(text) : ask_as_text(*context_.tokenizer, text);
+  }
+
   std::string identity() const override {
     std::string files;
     for (const auto* file : {&train_, &valid_, &test_})

@@ -78,6 +78,14 @@ class SftDataset final : public Dataset {
     return own ? encoder_.template_text() : "";  // else the tokenizer's, which exports copy
   }
 
+  std::optional<AskedPrompt> ask(const std::string& text) const override {
+    const bool alpaca = train_.records.format == name(RecordFormat::alpaca);
+    if (train_.packed ? encoder_.has_template() : train_.records.counts.chats > 0)
+      return encoder_.ask(text);
+    return ask_as_text(*context_.tokenizer,
+                       alpaca ? alpaca_prompt(text, "", settings_.records.prompt) : text);
+  }
+
   std::string identity() const override {
     const std::string made_by =
         cat(encoder_.identity(), '\n', settings_.records.prompt, '\n',

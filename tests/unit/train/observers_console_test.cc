@@ -171,6 +171,21 @@ TEST_CASE("a run that stops between two lines reports the mean of the steps afte
   CHECK(text.ends_with("last loss 2.0000 (mean of the last 5 steps 2.4000)\n"));
 }
 
+TEST_CASE("generated texts are a block, without other control characters than line ends") {
+  Pipe pipe;
+  auto console = make_console({.fd = pipe.ends[1]});
+  console->on_generations(
+      {.step = 40,
+       .texts = {{.prompt = "a\nb", .text = "c\x1b[2J\nd", .tokens = 1, .ended = true},
+                 {.prompt = "d", .text = "", .tokens = 0, .ended = true},
+                 {.prompt = "e", .text = std::string(999, 'e') + "é", .tokens = 3}},
+       .seconds = 1.25});
+  CHECK(pipe.text() ==
+        "step 40: 3 generated texts  (1.25s)\n  > a\\x0Ab\n    c\\x1B[2J\n    d  [1 token, end]\n"
+        "  > d\n      [0 tokens, end]\n  > e\n    " +
+            std::string(999, 'e') + "…  [3 tokens, length]\n");
+}
+
 TEST_CASE("without a terminal there are plain lines, no escape sequences, and an ETA") {
   Pipe pipe;
   double now = 0;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/train/observers/generations_file.h"
 #include "mtrain/train/observers/metrics_file.h"
 
 using namespace mtrain;
@@ -299,4 +300,35 @@ TEST_CASE(
     metrics->on_eval({.step = 4, .split = "valid", .loss = 1.5});
     metrics->on_end(4);
   }
+}
+
+TEST_CASE("generated texts are a line each, and those after the step of a resume are removed") {
+  MetricsFolder folder;
+  const fs::path path = folder.path / "generations.jsonl";
+  auto texts_of = [](int64_t step) {
+    return Generations{
+        .step = step,
+        .texts = {{.prompt = "say \"a\"\n", .text = "b\xff", .tokens = 2, .ended = true},
+                  {.prompt = "c", .text = "", .tokens = step, .ended = false}}};
+  };
+  auto file = make_generations_file(path, 0);
+  for (const int64_t step : {5, 10, 15}) file->on_generations(texts_of(step));
+  REQUIRE(lines(path).size() == 6);
+  const Json first = lines(path)[0], second = lines(path)[1];
+  CHECK(keys(first) == std::set<std::string>{"step", "prompt", "text", "tokens", "ended"});
+  CHECK(first["step"] == 5);
+  CHECK(first["prompt"] == "say \"a\"\n");
+  CHECK(first["text"] == "b\xef\xbf\xbd");
+  CHECK(first["ended"] == "end");
+  CHECK(second["tokens"] == 5);
+  CHECK(second["ended"] == "length");
+  file = make_generations_file(path, 10);
+  CHECK(lines(path).size() == 4);
+  file->on_generations(texts_of(15));
+  CHECK(lines(path).back()["step"] == 15);
+  CHECK(lines(path).size() == 6);
+  make_generations_file(path, 0);
+  CHECK(lines(path).empty());
+  // A file that cannot be written throws nothing.
+  make_generations_file("/dev/null/x", 0)->on_generations(texts_of(1));
 }

@@ -105,7 +105,22 @@ struct Event {
   std::string version;
   std::optional<int64_t> session_status;
   std::map<std::string, float> scalars;
+  std::map<std::string, std::string> texts;
 };
+
+/// The string of a Summary.Value of the plugin `text`: one, with the shape [1].
+std::string text_of(const std::multimap<int, Field>& value) {
+  const auto metadata = fields(value.find(9)->second.bytes);
+  CHECK(metadata.find(4)->second.number == 2);  // DATA_CLASS_TENSOR
+  CHECK(fields(metadata.find(1)->second.bytes).find(1)->second.bytes == "text");
+  const auto tensor = fields(value.find(8)->second.bytes);
+  CHECK(tensor.find(1)->second.number == 7);  // DT_STRING
+  const auto shape = fields(tensor.find(2)->second.bytes);
+  REQUIRE(shape.size() == 1);
+  CHECK(fields(shape.find(2)->second.bytes).find(1)->second.number == 1);
+  REQUIRE(tensor.count(8) == 1);
+  return std::string(tensor.find(8)->second.bytes);
+}
 
 Event parse_event(std::string_view payload) {
   Event out;
@@ -120,6 +135,10 @@ Event parse_event(std::string_view payload) {
       REQUIRE(inner == 1);
       auto parts = fields(value.bytes);
       REQUIRE(parts.count(1) == 1);
+      if (parts.count(8) == 1) {
+        out.texts[std::string(parts.find(1)->second.bytes)] = text_of(parts);
+        continue;
+      }
       REQUIRE(parts.count(2) == 1);
       out.scalars[std::string(parts.find(1)->second.bytes)] =
           std::bit_cast<float>(static_cast<uint32_t>(parts.find(2)->second.number));
@@ -198,6 +217,23 @@ TEST_CASE("an event file decodes to what was logged") {
   }
   CHECK(events[301].scalars == std::map<std::string, float>{{"valid/loss", 1.5f}});
   CHECK(events[302].scalars == std::map<std::string, float>{{"test/loss", 1.25f}});
+}
+
+TEST_CASE("generated texts are text summaries with their line ends") {
+  EventsFolder folder;
+  auto board = make_tensorboard(folder.path);
+  board->on_generations(
+      {.step = 7,
+       .texts = {{.prompt = "a\n# b", .text = "c\n\nd", .tokens = 4, .ended = true},
+                 {.prompt = "e", .text = "", .tokens = 0, .ended = false}}});
+  const auto events = read_events(event_files(folder.path).at(0));
+  REQUIRE(events.size() == 2);
+  CHECK(events[1].step == 7);
+  CHECK(events[1].scalars.empty());
+  CHECK(events[1].texts ==
+        std::map<std::string, std::string>{
+            {"generated/1", "    a\n    # b\n\n4 tokens, end:\n\n    c\n    \n    d"},
+            {"generated/2", "    e\n\n0 tokens, length:\n\n    "}});
 }
 
 TEST_CASE("an unknown mfu is left out, a loss that is not finite is kept") {
