@@ -184,6 +184,10 @@ constexpr ForeignName kTrainingNames[] = {
     {"run_val_every_n_steps", "torchtune", "validation.interval", ""},
     {"limit_val_batches", "Lightning", "validation.steps", ""},
     {"val_set_size", "axolotl", "dataset.split", "0.05 is 95,5,0"},
+    {"predict_with_generate", "transformers", "validation.prompts", "the model answers these prompts at each validation; no answers of the validation data are generated"},
+    {"generation_max_length", "transformers", "validation.generate_tokens", "without the tokens of the prompt"},
+    {"eval_table_size", "axolotl", "validation.prompts", "the model answers these prompts at each validation"},
+    {"eval_max_new_tokens", "axolotl", "validation.generate_tokens", ""},
     // logging
     {"logging_strategy", "transformers", "logger.interval", "progress lines are written by steps"},
     {"logging_first_step", "transformers", "", "metrics.jsonl has every step"},

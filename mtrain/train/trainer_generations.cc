@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/elapsed.h"
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 /// Sends a text to rank 0: [index, text, tokens, ended].
-json to_json(size_t index, const Generations::Text& one) {
+json sent_text(size_t index, const Generations::Text& one) {
   return {index, one.text, one.tokens, one.ended};
 }
 
@@ -30,10 +31,12 @@ void take_texts(const std::string& bytes, std::vector<Generations::Text>& texts)
   }
 }
 
-/// The text of a micro-batch of one, followed by a sequence of padding up to a multiple.
-MicroBatch padded(const MicroBatch& batch, int64_t multiple) {
+/// The text of a micro-batch of one, followed by a sequence of padding up to a multiple, but to no
+/// more tokens than a sample has.
+MicroBatch padded(const MicroBatch& batch, int64_t multiple, int64_t most) {
   MicroBatch out = batch;
-  const auto tokens = std::ssize(batch.tokens), all = (tokens + multiple - 1) / multiple * multiple;
+  const auto tokens = std::ssize(batch.tokens),
+             all = std::min((tokens + multiple - 1) / multiple * multiple, most);
   const auto size = static_cast<size_t>(all);
   out.tokens.resize(size, 0);
   for (int64_t t = tokens; t < all; ++t) out.positions.push_back(static_cast<int32_t>(t - tokens));
@@ -74,10 +77,14 @@ SharedModel Trainer::shared_model() {
 std::vector<float> Trainer::shared_logits(const MicroBatch& batch, int64_t row) {
   ExecutionContext& ctx = *session_.ctx;
   const MemoryScope use(ctx.memory(), MemoryUse::activations);
-  const DistSection& dist = recipe_.settings.dist;
+  const Settings& s = recipe_.settings;
   const Axis* tensor = mesh_.parallel().tp;
+  // A layout divides the tokens evenly; and the text has another length with every token, but only
+  // some of these shapes, for which a GPU's libraries choose algorithms.
+  constexpr int64_t kTokens = 16;
+  const int64_t pieces = s.dist.tp * s.dist.cp * (s.dist.cp > 1 ? 2 : 1);
   ModelInput input =
-      own_part(ctx, padded(batch, dist.tp * dist.cp * (dist.cp > 1 ? 2 : 1)), mesh_.parallel());
+      own_part(ctx, padded(batch, std::lcm(kTokens, pieces), s.model.seq_length), mesh_.parallel());
   const int64_t own = own_row(input, row);
   input.targets_T = {};
   input.logits_row = std::max<int64_t>(own, input.tokens_T.numel() > 0 ? 0 : -1);
@@ -104,6 +111,7 @@ void Trainer::encode_prompts() {
   const std::vector<std::string>& texts = recipe_.settings.validation.prompts;
   prompts_.clear();
   if (texts.empty()) return;
+  require_generating_model(recipe_, session_.plugins);
   const Generator generator(session_);
   const auto most = static_cast<size_t>(generator.most_read());
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -148,7 +156,7 @@ Generations::Text Trainer::generate_text(Generator& generator, size_t prompt) {
 void Trainer::gather_texts(std::vector<Generations::Text>& texts, const std::vector<size_t>& mine) {
   if (ranks_.size() == 1) return;
   json list = json::array();
-  for (const size_t i : mine) list.push_back(to_json(i, texts[i]));
+  for (const size_t i : mine) list.push_back(sent_text(i, texts[i]));
   std::string own = list.dump(-1, ' ', false, json::error_handler_t::replace);
   const auto width = static_cast<size_t>(ranks_.all_reduce_value(std::ssize(own), ReduceOp::max));
   own.resize(width, ' ');  // blanks after a JSON text

@@ -95,6 +95,16 @@ TEST_CASE("the commands of docs/fine-tuning.md work on a tiny folder") {
   const double tuned = loss_of("models/tuned");
   CHECK(tuned == doctest::Approx(loss_of("models/sft --adapter adapters/dpo")).epsilon(2e-6));
   CHECK(tuned < loss_of("models/base") - 0.5);
+  const std::string watched = script_of("Answers while training");
+  run_script(scratch,
+             watched + small + " dataset.split=90,10 validation.steps=1 validation.interval=30",
+             out);
+  std::istringstream texts(slurp(scratch / "runs/watched/generations.jsonl"));
+  size_t generated = 0;
+  for (std::string line; std::getline(texts, line); ++generated)
+    CHECK(json::parse(line).at("prompt") ==
+          (generated % 2 == 0 ? "What is 2 + 2?" : "What is 3 + 4?"));
+  CHECK(generated >= 4);
   run_script(scratch, script_of("A folder of other sizes"), out);
   CHECK(column(scratch / "runs/small", "loss").size() == 5);
 }

@@ -97,31 +97,62 @@ TEST_CASE("a run that continues generates the texts of a run without a pause") {
   CHECK(texts.back().at("prompt") == "xyz");
 }
 
-TEST_CASE("data-parallel ranks share the prompts, with every zero stage that keeps the weights") {
-  Scratch scratch("mtrain-generations-ranks");
-  const std::string recipe = scratch.write("r.yaml", dropping_recipe());
-  std::string first;
-  for (const char* zero : {"dist.zero=0", "dist.zero=1", "dist.zero=2"}) {
-    CAPTURE(zero);
-    const Words layout = {"dist.nproc=2", zero, "validation.interval=6"};
-    train(recipe, scratch / zero / "without", layout);
-    train(recipe, scratch / zero / "run", with(layout, kPrompts));
-    CHECK(values_of(scratch / zero / "run") == values_of(scratch / zero / "without"));
-    const std::vector<Json> texts = texts_of(scratch / zero / "run");
-    REQUIRE(texts.size() == 6);
-    CHECK(texts[0].at("prompt") == "In the");
-    CHECK(texts[4].at("prompt") == "abc");
-    CHECK(texts[5].at("step") == 12);
-    for (const auto& one : texts) CHECK(one.at("tokens").get<int>() > 0);
-    const std::string all = slurp(scratch / zero / "run/generations.jsonl");
-    if (first.empty()) first = all;
-    CHECK(all == first);
+TEST_CASE("every layout generates the texts of one rank, and trains the same with them") {
+  Scratch scratch("mtrain-generations-layouts");
+  const std::string dense =
+      "model: {type: llama, layers: 4, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: "
+      "80, "
+      "seq_length: 32}\n";
+  const std::string experts =
+      "model: {type: moe, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 64, "
+      "seq_length: 32, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}}\n";
+  // A learning rate with which all runs have the initial weights.
+  const std::string training =
+      "dataset: mock\ntrain: {steps: 2, micro_batch_size: 1, global_batch_size: 4}\n"
+      "optimizer: {lr: 1e-30}\nscheduler: {type: constant}\nvalidation: {interval: 1, steps: 1}\n"
+      "mixed_precision: {dtype: fp32}\nlogger: {tensorboard: false}\nrun: {threads: 1}\n";
+  scratch.write("dense.yaml", dense + training);
+  scratch.write("experts.yaml", experts + training);
+  const Words prompts = {"validation.prompts=[In the,abc,Z]", "validation.generate_tokens=9"};
+  for (const auto& [model, layouts] :
+       {std::pair<std::string, std::vector<Words>>{
+            "dense",
+            {{"dist.nproc=2", "dist.zero=1"},
+             {"dist.nproc=2", "dist.zero=2"},
+             {"dist.nproc=2", "dist.zero=3"},
+             {"dist.zero=3"},
+             {"dist.nproc=2", "dist.tp=2"},
+             {"dist.nproc=4", "dist.tp=2", "dist.sp=true", "dist.pp=2"},
+             {"dist.nproc=4", "dist.pp=2"},
+             {"dist.nproc=2", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"},
+             {"dist.nproc=2", "dist.cp=2"},
+             {"dist.nproc=4", "dist.cp=2", "dist.tp=2", "dist.sp=true"}}},
+        {"experts",
+         {{"dist.nproc=2", "dist.ep=2"},
+          {"dist.nproc=4", "dist.tp=2", "dist.sp=true", "dist.ep=2"},
+          {"dist.nproc=4", "dist.ep=2", "dist.zero=3"}}}}) {
+    const std::string recipe = (scratch / (model + ".yaml")).string();
+    train(recipe, scratch / model / "one", prompts);
+    const std::string one = slurp(scratch / model / "one/generations.jsonl");
+    CHECK(texts_of(scratch / model / "one").size() == 6);
+    for (const Words& layout : layouts) {
+      CAPTURE(text(layout));
+      const fs::path folder = scratch / model / text(layout);
+      train(recipe, folder / "without", layout);
+      train(recipe, folder / "run", with(layout, prompts));
+      CHECK(slurp(folder / "run/generations.jsonl") == one);
+      CHECK(values_of(folder / "run") == values_of(folder / "without"));
+    }
   }
-  // A rank that waits for another one's text is not taken for a rank that hangs.
-  train(recipe, scratch / "long",
+}
+
+TEST_CASE("ranks that wait for the text of another rank are not taken for ranks that hang") {
+  Scratch scratch("mtrain-generations-wait");
+  const std::string recipe = scratch.write("r.yaml", dropping_recipe());
+  train(recipe, scratch / "run",
         {"dist.nproc=2", "dist.silence_seconds=1", "train.steps=1", "validation.prompts=[a]",
          "validation.generate_tokens=4000"});
-  CHECK(texts_of(scratch / "long").size() == 1);
+  CHECK(texts_of(scratch / "run").size() == 1);
 }
 
 TEST_CASE("a signal ends the generation of texts, and the run continues") {
@@ -186,6 +217,42 @@ TEST_CASE("with sft a prompt is a user's turn of the chat template, or the text 
   }
 }
 
+TEST_CASE("with preferences a prompt is a user's turn where the answers are messages") {
+  Scratch scratch("mtrain-generations-pairs");
+  auto message = [](const char* role, const std::string& words) {
+    return Json{{"role", role}, {"content", words}};
+  };
+  std::string chats, texts;
+  for (const char c : std::string("abcdefgh")) {
+    const std::string name(1, c);
+    chats += Json{{"prompt", {message("user", name)}},
+                  {"chosen", {message("assistant", "yes")}},
+                  {"rejected", {message("assistant", "no")}}}
+                 .dump() +
+             "\n";
+    texts += Json{{"prompt", name}, {"chosen", "yes"}, {"rejected", "no"}}.dump() + "\n";
+  }
+  scratch.write("chats.jsonl", chats);
+  scratch.write("texts.jsonl", texts);
+  scratch.write("r.yaml",
+                "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, ffn_hidden_size: 64, "
+                "seq_length: 128}\ntokenizer: byte\nobjective: dpo\n"
+                "dataset: {type: preference, split: '50,50,0'}\n"
+                "train: {steps: 3, micro_batch_size: 2, global_batch_size: 2}\n"
+                "optimizer: {lr: 1e-2}\nscheduler: {type: constant}\n"
+                "mixed_precision: {dtype: fp32}\nlogger: {tensorboard: false}\n"
+                "validation: {steps: 1, prompts: [c], generate_tokens: 5}\n");
+  done(scratch, "r.yaml -q run.dir=chats dataset.path=chats.jsonl dataset.chat_template=vicuna");
+  done(scratch, "r.yaml -q run.dir=texts dataset.path=texts.jsonl");
+  const std::vector<Json> turn = texts_of(scratch / "chats"), text = texts_of(scratch / "texts");
+  REQUIRE(turn.size() == 1);
+  REQUIRE(text.size() == 1);
+  CHECK(turn[0].at("text") ==
+        generated(scratch, "--from chats --max-tokens 5 --chat --template vicuna --prompt c"));
+  CHECK("c" + text[0].at("text").get<std::string>() ==
+        generated(scratch, "--from texts --max-tokens 5 --prompt c"));
+}
+
 TEST_CASE("an encoder with a decoder answers the prompts of its validation") {
   Scratch scratch("mtrain-generations-t5");
   std::string text;
@@ -212,10 +279,10 @@ TEST_CASE("an encoder with a decoder answers the prompts of its validation") {
 TEST_CASE("prompts that cannot be answered are refused, and those that are cut are said to be") {
   Scratch scratch("mtrain-generations-refused");
   scratch.write("r.yaml", dropping_recipe());
-  Outcome tensor = cli_in(scratch.path(), "r.yaml validation.prompts=[a] dist.tp=2 dist.nproc=2");
-  CHECK(tensor.status == 10);
-  CHECK_MESSAGE(has(tensor.err, "only where each rank holds the whole model"), tensor.err);
-  CHECK_MESSAGE(has(tensor.err, "mtrain generate --from RUN"), tensor.err);
+  Outcome scores = cli_in(scratch.path(),
+                          "r.yaml validation.prompts=[a] objective=classification model.labels=2");
+  CHECK(scores.status == 10);
+  CHECK_MESSAGE(has(scores.err, "predicts no tokens"), scores.err);
   Outcome cut = cli_in(scratch.path(), "r.yaml train.steps=1 run.dir=cut 'validation.prompts=[" +
                                            std::string(40, 'x') + "]'");
   CHECK_MESSAGE(cut.status == 0, cut.err);
