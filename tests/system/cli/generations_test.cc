@@ -28,11 +28,13 @@ std::vector<Json> texts_of(const fs::path& folder) {
   return out;
 }
 
-/// The values of a run that do not depend on its speed.
-std::vector<Json> values_of(const fs::path& folder) {
+/// The values of a run that do not depend on its speed, with one rank also its peak memory.
+std::vector<Json> values_of(const fs::path& folder, bool memory = false) {
   std::vector<Json> out = rows(folder);
-  for (Json& row : out)
+  for (Json& row : out) {
     for (const char* key : {"tokens_per_second", "step_ms", "tflops", "mfu"}) row.erase(key);
+    if (!memory) row.erase("memory_bytes");
+  }
   return out;
 }
 
@@ -51,7 +53,7 @@ TEST_CASE("texts at validations are logged and written, and training is the same
   train(recipe, scratch / "without", {});
   Outcome out = cli(with({recipe, "run.dir=" + (scratch / "run").string()}, kPrompts));
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  CHECK(values_of(scratch / "run") == values_of(scratch / "without"));
+  CHECK(values_of(scratch / "run", true) == values_of(scratch / "without", true));
   CHECK(digest(scratch / "run") == digest(scratch / "without"));
   const std::vector<Json> texts = texts_of(scratch / "run");
   REQUIRE(texts.size() == 9);
@@ -236,7 +238,7 @@ TEST_CASE("with preferences a prompt is a user's turn where the answers are mess
   scratch.write("texts.jsonl", texts);
   scratch.write("r.yaml",
                 "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, ffn_hidden_size: 64, "
-                "seq_length: 128}\ntokenizer: byte\nobjective: dpo\n"
+                "seq_length: 512}\ntokenizer: byte\nobjective: dpo\n"
                 "dataset: {type: preference, split: '50,50,0'}\n"
                 "train: {steps: 3, micro_batch_size: 2, global_batch_size: 2}\n"
                 "optimizer: {lr: 1e-2}\nscheduler: {type: constant}\n"
@@ -299,7 +301,7 @@ TEST_CASE("prompts that cannot be answered are refused, and those that are cut a
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
       "\n");
   Outcome bad = cli_in(scratch.path(),
-                       "r.yaml run.dir=bad ~dataset dataset.type=sft dataset.path=chats.jsonl "
+                       "r.yaml run.dir=bad dataset=sft dataset.path=chats.jsonl "
                        "dataset.valid_path=chats.jsonl dataset.template_path=bad.jinja "
                        "validation.prompts=[x]");
   CHECK(bad.status == 11);

@@ -181,7 +181,7 @@ TEST_CASE("generated texts are a block, without other control characters than li
                  {.prompt = "e", .text = std::string(999, 'e') + "é", .tokens = 3}},
        .seconds = 1.25});
   CHECK(pipe.text() ==
-        "step 40: 3 generated texts  (1.25s)\n  > a\\x0Ab\n    c\\x1B[2J\n    d  [1 token, end]\n"
+        "step 40: 3 generated texts  (1.25s)\n  > a\\x0ab\n    c\\x1b[2J\n    d  [1 token, end]\n"
         "  > d\n      [0 tokens, end]\n  > e\n    " +
             std::string(999, 'e') + "…  [3 tokens, length]\n");
 }
