@@ -97,7 +97,7 @@ TEST_CASE("the commands of docs/fine-tuning.md work on a tiny folder") {
   CHECK(tuned < loss_of("models/base") - 0.5);
   const std::string watched = script_of("Answers while training");
   run_script(scratch,
-             watched + small + " dataset.split=90,10 validation.steps=1 validation.interval=30",
+             watched + small + " dataset.split=90,10 validation.steps=1 validation.interval=2",
              out);
   std::istringstream texts(slurp(scratch / "runs/watched/generations.jsonl"));
   size_t generated = 0;

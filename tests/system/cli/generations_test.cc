@@ -139,7 +139,7 @@ TEST_CASE("every layout generates the texts of one rank, and trains the same wit
     CHECK(texts_of(scratch / model / "one").size() == 6);
     for (const Words& layout : layouts) {
       CAPTURE(text(layout));
-      const fs::path folder = scratch / model / text(layout);
+      const fs::path folder = scratch / model / std::to_string(&layout - layouts.data());
       train(recipe, folder / "without", layout);
       train(recipe, folder / "run", with(layout, prompts));
       CHECK(slurp(folder / "run/generations.jsonl") == one);
@@ -157,19 +157,27 @@ TEST_CASE("ranks that wait for the text of another rank are not taken for ranks 
   CHECK(texts_of(scratch / "run").size() == 1);
 }
 
-TEST_CASE("a signal ends the generation of texts, and the run continues") {
+TEST_CASE("a signal ends the generation of texts on all ranks, and the run continues") {
   Scratch scratch("mtrain-generations-signal");
   const std::string recipe = scratch.write("r.yaml", dropping_recipe());
-  const Words words = with({recipe, "run.dir=" + (scratch / "run").string()}, kPrompts);
-  Outcome out = run({.arguments = with({mtrain_binary()}, words),
-                     .environment = {"MTRAIN_FAULT=generate.token:12:stop"},
-                     .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
-  CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
-  CHECK_MESSAGE(has(out.out, "the texts after step 4 are not generated completely"), out.out);
-  CHECK(texts_of(scratch / "run").empty());
-  Outcome rest = cli(words);
-  CHECK_MESSAGE(rest.status == 0, rest.err);
-  CHECK(texts_of(scratch / "run").size() == 6);
+  for (const Words& layout : {Words{},
+                              {"dist.nproc=2"},
+                              {"dist.nproc=2", "dist.tp=2"},
+                              {"dist.nproc=2", "dist.zero=3"}}) {
+    CAPTURE(text(layout));
+    const fs::path folder = scratch / (layout.empty() ? "one" : layout.back());
+    const Words words = with(with({recipe, "run.dir=" + folder.string()}, layout),
+                             with(kPrompts, {"validation.generate_tokens=100"}));
+    Outcome out = run({.arguments = with({mtrain_binary()}, words),
+                       .environment = {"MTRAIN_FAULT=generate.token:12:stop"},
+                       .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
+    CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
+    CHECK_MESSAGE(has(out.out, "the texts after step 4 are not generated completely"), out.out);
+    CHECK(texts_of(folder).empty());
+    Outcome rest = cli(words);
+    CHECK_MESSAGE(rest.status == 0, rest.err);
+    CHECK(texts_of(folder).size() == 6);
+  }
 }
 
 TEST_CASE("with sft a prompt is a user's turn of the chat template, or the text as trained") {
