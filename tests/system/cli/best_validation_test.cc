@@ -60,8 +60,8 @@ TEST_CASE("other samples for validation continue a run that validation.patience 
   const std::string said = out.out + out.err;
   CHECK_MESSAGE(out.status == 0, said);
   CHECK_MESSAGE(has(said,
-                    "their lowest loss is forgotten, and the run, which had ended by "
-                    "validation.patience, continues"),
+                    "their lowest loss is forgotten; the run, which validation.patience had "
+                    "stopped, continues"),
                 said);
   CHECK_MESSAGE(!has(said, "nothing to do"), said);
   CHECK_MESSAGE(has(said, "continuing after step 3"), said);
