@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -277,32 +276,6 @@ void Trainer::require_agreement() {
                 "ranks read different data or tokenizer files",
                 "make dataset.path and tokenizer.path the same files on all ranks");
   if (s.run.deterministic) warn_of_mixed_arithmetic();
-}
-
-/// Such a run is only repeated bit for bit if each rank runs on the same type of device again.
-void Trainer::warn_of_mixed_arithmetic() {
-  constexpr size_t kWidth = 64;  // bytes of each rank's text
-  std::string mine = identity_of(saved_).arithmetic;
-  mine.resize(kWidth);
-  std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
-  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8},
-                    {all.data(), std::ssize(all), DType::u8});
-  std::map<std::string, std::vector<int>> ranks_of;
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
-  if (!first() || ranks_of.size() == 1) return;
-  std::vector<std::string> lines;
-  for (const auto& [arithmetic, ranks] : ranks_of)
-    lines.push_back(cat(arithmetic, ": ",
-                        ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "),
-                        ranks.front()));
-  log_warn(
-      "run.deterministic=true, but ranks use different arithmetic: if ranks are placed on other "
-      "machines, the result differs in its last bits\n  ",
-      join(lines, "\n  "), "\n  help: ",
-      mine.starts_with(kCpuArithmetic)
-          ? "set MTRAIN_ISA=LEVEL on all ranks, to a level that all these processors support"
-          : "use devices of the same type");
 }
 
 bool Trainer::should_stop() {

@@ -1,10 +1,14 @@
-// The trainer's reports: skipped updates, kernel traces and memory.
+// The trainer's reports: skipped updates, kernel traces, memory and mixed arithmetic.
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <map>
+#include <vector>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
+#include "mtrain/recipe/make_saved_config.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/trainer.h"
 
@@ -145,6 +149,32 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
                   skips ? "or look at those samples; "
                         : "look at those samples, or set train.on_nonfinite=skip; ",
                   newest_saved()));
+}
+
+/// Such a run is only repeated bit for bit if each rank runs on the same type of device again.
+void Trainer::warn_of_mixed_arithmetic() {
+  constexpr size_t kWidth = 64;  // bytes of each rank's text
+  std::string mine = identity_of(saved_).arithmetic;
+  mine.resize(kWidth);
+  std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
+  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8},
+                    {all.data(), std::ssize(all), DType::u8});
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
+  if (!first() || ranks_of.size() == 1) return;
+  std::vector<std::string> lines;
+  for (const auto& [arithmetic, ranks] : ranks_of)
+    lines.push_back(cat(arithmetic, ": ",
+                        ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "),
+                        ranks.front()));
+  log_warn(
+      "run.deterministic=true, but ranks use different arithmetic: if ranks are placed on other "
+      "machines, the result differs in its last bits\n  ",
+      join(lines, "\n  "), "\n  help: ",
+      mine.starts_with(kCpuArithmetic)
+          ? "set MTRAIN_ISA=LEVEL on all ranks, to a level that all these processors support"
+          : "use devices of the same type");
 }
 
 }  // namespace mtrain

@@ -246,14 +246,12 @@ constexpr Rule kRunningRules[] = {
     {"peft-dropout-tp", "peft.dropout", "peft.type != 'none' and peft.dropout > 0", "dist.tp == 1",
      "dropout of an adapter's input needs dist.tp=1",
      "tensor-parallel ranks would draw other masks than one rank", "peft.dropout=0; dist.tp"},
-    {"peft-resized-base", "model.init_vocab", "peft.type != 'none' and model.init_from != ''",
-     "model.init_vocab != 'resize'",
+    {"peft-resized-base", "model.init_vocab", "peft.type != 'none'", "model.init_vocab != 'resize'",
      "adapters of weights that the run itself resizes can be neither exported nor merged",
      "to do so, resize them first: mtrain import FOLDER RUN model.init_vocab=resize, mtrain export "
      "RUN NEW, and train with model.init_from=NEW",
      "", Severity::warning},
-    {"peft-upcycled-base", "model.init_upcycle", "peft.type != 'none' and model.init_from != ''",
-     "not model.init_upcycle",
+    {"peft-upcycled-base", "model.init_upcycle", "peft.type != 'none'", "not model.init_upcycle",
      "adapters of experts that the run itself makes can be neither exported nor merged",
      "to do so, make the experts first: mtrain import FOLDER RUN with this setting, mtrain export "
      "RUN NEW, and train with model.init_from=NEW",
