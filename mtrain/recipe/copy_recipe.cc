@@ -81,6 +81,7 @@ class Copier {
     if (node.kind() != NodeKind::string || given.empty() || node.is_missing() ||
         fs::path(given).is_absolute())
       return;
+    if (names_path(given)) return;
     const auto holds = [&](const fs::path& folder) { return input_exists(folder / given); };
     const auto found = std::find_if(from_.begin(), from_.end(), holds);
     const fs::path moved = way(found == from_.end() ? from_.front() : *found, to_);
@@ -94,6 +95,14 @@ class Copier {
     else
       edits_.push_back(
           {at, written.size(), yaml_scalar((moved / given).lexically_normal().string())});
+  }
+
+  /// "${model.init_from}": the path of another setting, which is adapted where it is written.
+  bool names_path(const std::string& given) const {
+    const size_t dot = given.find('.');
+    return given.starts_with("${") && given.find('}') + 1 == given.size() && dot < given.size() &&
+           is_input_path(catalog_, given.substr(2, dot - 2),
+                         given.substr(dot + 1, given.size() - dot - 2));
   }
 
   SourcePtr source_;

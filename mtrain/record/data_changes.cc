@@ -134,7 +134,7 @@ bool compare_pairs(const Json& before, const Json& now, std::vector<std::string>
   return true;
 }
 
-/// Compares files of records of both sides, given as digests.
+/// Compares files of records of both sides and how they are encoded, given as digests.
 bool compare_records(const Json& before, const Json& now, const std::string& path,
                      std::vector<std::string>& out) {
   if (!before.is_string() || !now.is_string()) return false;
@@ -143,7 +143,11 @@ bool compare_records(const Json& before, const Json& now, const std::string& pat
                                        {"files[2]", "dataset.test_path"}})
     if (path == place)
       return out.push_back(cat("the file of ", setting, " has different contents")), true;
-  return false;
+  if (path != "encoding") return false;
+  out.emplace_back(
+      "records become other tokens: the chat template's text has changed, or a setting of dataset "
+      "such as columns, roles, prompt or train_on");
+  return true;
 }
 
 /// The setting that determines a value of a dataset's identity.

@@ -214,6 +214,10 @@ TEST_CASE("recipes cp: the copy reads the same files") {
   CHECK(has(slurp(scratch / "other/start.yaml"), "path: ../data/quickstart/corpus    #"));
   write_at(scratch / "list.yaml",
            "dataset:\n  type: gpt\n  paths:\n  - a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n");
+  // A path that is another setting's is adapted with it.
+  const Outcome adapters = cli_in(scratch.path(), "recipes cp llama3_8b_lora other/lora.yaml");
+  CHECK_MESSAGE(adapters.status == 0, adapters.err);
+  CHECK_MESSAGE(adapters.err.find("copied unchanged") == std::string::npos, adapters.err);
   Outcome listed = cli_in(scratch.path(), "recipes cp list.yaml sub/list.yaml");
   CHECK(listed.status == 0);
   CHECK(

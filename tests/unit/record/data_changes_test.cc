@@ -31,6 +31,9 @@ TEST_CASE("a file that changed is named, and its checksums are not") {
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 96, 2)) ==
         Lines{"corpus has different contents of the same size"});
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 98, 1)) == Lines{"corpus -> books"});
+  CHECK(data_changes(R"({"encoding":"a1"})", R"({"encoding":"b2"})")
+            .at(0)
+            .starts_with("records become other tokens: the chat template's text has changed"));
   CHECK(data_changes(R"({"files":["a1 openai",null,"b1 openai"]})",
                      R"({"files":["a2 openai",null,"b2 openai"]})") ==
         Lines{"the file of dataset.path has different contents",
