@@ -13,8 +13,7 @@ void bind_labels(Fields& f, int64_t& labels, std::string& of,
                  const std::vector<std::string>& choices) {
   f(kLabelsSetting, labels,
     "number of scores of a score head, which replaces the vocabulary head; 1: a reward model, "
-    "more: "
-    "a classifier, 0: the model predicts tokens")
+    "more: a classifier, 0: the model predicts tokens")
       .min(0)
       .max(kMostLabels)
       .resume(ResumeClass::impossible)

@@ -333,6 +333,7 @@ StepMetrics Trainer::step() {
     figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
     figures.emplace_back("graphs_made", static_cast<double>(recorded->made));
   }
+
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   int64_t tokens = batch_now() * s.model.seq_length;
   ++state_.step;
