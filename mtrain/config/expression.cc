@@ -51,10 +51,8 @@ class Evaluator {
         return call(term);
       case Kind::negation:
         return !condition(value_of(term.parts[0]), term.at);
-      case Kind::arithmetic: {
-        const Value left = value_of(term.parts[0]);
-        return arithmetic(term.symbol, left, value_of(term.parts[1]), term.at);
-      }
+      case Kind::arithmetic:
+        return operations(term);
       case Kind::power: {
         const Value base = value_of(term.parts[0]);
         return raise(base, value_of(term.parts[1]), term.at);
@@ -68,11 +66,8 @@ class Evaluator {
         return contains(value_of(term.parts[1]), wanted, term.at);
       }
       case Kind::conjunction:
-      case Kind::disjunction: {
-        const bool left = condition(value_of(term.parts[0]), term.at),
-                   right = condition(value_of(term.parts[1]), term.other_at);
-        return term.kind == Kind::conjunction ? left && right : left || right;
-      }
+      case Kind::disjunction:
+        return conditions(term);
       case Kind::choice: {
         Value value = value_of(term.parts[0]);
         const bool chosen = condition(value_of(term.parts[1]), term.at);
@@ -81,6 +76,23 @@ class Evaluator {
       }
     }
     return {};
+  }
+
+  Value operations(const Term& term) const {
+    Value value = value_of(term.parts[0]);
+    for (size_t i = 1; i < term.parts.size(); ++i)
+      value = arithmetic(term.text[i - 1], value, value_of(term.parts[i]), term.places[i - 1]);
+    return value;
+  }
+
+  Value conditions(const Term& term) const {
+    Value value = value_of(term.parts[0]);
+    for (size_t i = 1; i < term.parts.size(); ++i) {
+      const bool left = condition(value, term.places[2 * i - 2]),
+                 right = condition(value_of(term.parts[i]), term.places[2 * i - 1]);
+      value = term.kind == Kind::conjunction ? left && right : left || right;
+    }
+    return value;
   }
 
   /// Calls the scope, which may evaluate further expressions at this depth.

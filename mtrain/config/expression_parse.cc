@@ -101,22 +101,35 @@ class Parser {
     return term(Kind::choice, at, std::move(parts));
   }
 
-  Term disjunction() {
-    Term value = conjunction();
-    for (size_t at = at_; take_word("or"); at = at_) {
-      value = term(Kind::disjunction, at, both(std::move(value), conjunction()));
-      value.other_at = at_;
+  /// Adds an operand to a chain of operations, which begins with the first one.
+  void extend(Term& value, bool& chained, Kind kind, size_t at, Term next) const {
+    if (!chained) {
+      Term chain = term(kind, at);
+      chain.parts.push_back(std::move(value));
+      value = std::move(chain);
+      chained = true;
+    }
+    value.parts.push_back(std::move(next));
+  }
+
+  /// Operands with a word between them: `and`, `or`.
+  template <class Operand>
+  Term conditions(Kind kind, std::string_view word, const Operand& operand) {
+    Term value = operand();
+    bool chained = false;
+    for (size_t at = at_; take_word(word); at = at_) {
+      extend(value, chained, kind, at, operand());
+      value.places.push_back(at), value.places.push_back(at_);
     }
     return value;
   }
 
+  Term disjunction() {
+    return conditions(Kind::disjunction, "or", [this] { return conjunction(); });
+  }
+
   Term conjunction() {
-    Term value = negation();
-    for (size_t at = at_; take_word("and"); at = at_) {
-      value = term(Kind::conjunction, at, both(std::move(value), negation()));
-      value.other_at = at_;
-    }
-    return value;
+    return conditions(Kind::conjunction, "and", [this] { return negation(); });
   }
 
   Term negation() {
@@ -144,42 +157,38 @@ class Parser {
     return left;
   }
 
-  Term arithmetic(char symbol, size_t at, Term left, Term right) const {
-    Term out = term(Kind::arithmetic, at, both(std::move(left), std::move(right)));
-    out.symbol = symbol;
-    return out;
+  /// Operands with an operator between them. `take_operator()`: its symbol; 0: none.
+  template <class Operator, class Operand>
+  Term operations(const Operator& take_operator, const Operand& operand) {
+    Term value = operand();
+    bool chained = false;
+    for (;;) {
+      blanks();
+      const size_t at = at_;
+      const char symbol = take_operator();
+      if (symbol == 0) return value;
+      extend(value, chained, Kind::arithmetic, at, operand());
+      value.text += symbol, value.places.push_back(at);
+    }
   }
 
   Term sum() {
-    Term value = product();
-    for (;;) {
-      blanks();
-      const size_t at = at_;
-      if (take("+"))
-        value = arithmetic('+', at, std::move(value), product());
-      else if (take("-"))
-        value = arithmetic('-', at, std::move(value), product());
-      else
-        return value;
-    }
+    return operations([this] { return take("+")   ? '+'
+                                      : take("-") ? '-'
+                                                  : char{0}; },
+                      [this] { return product(); });
   }
 
   Term product() {
-    Term value = unary();
-    for (;;) {
-      blanks();
-      const size_t at = at_;
-      if (take("//"))
-        value = arithmetic('|', at, std::move(value), unary());
-      else if (take("/"))
-        value = arithmetic('/', at, std::move(value), unary());
-      else if (take("%"))
-        value = arithmetic('%', at, std::move(value), unary());
-      else if (take_single('*', '*'))
-        value = arithmetic('*', at, std::move(value), unary());
-      else
-        return value;
-    }
+    return operations(
+        [this] {
+          return take("//")              ? '|'
+                 : take("/")             ? '/'
+                 : take("%")             ? '%'
+                 : take_single('*', '*') ? '*'
+                                         : char{0};
+        },
+        [this] { return unary(); });
   }
 
   Term unary() {
@@ -187,7 +196,9 @@ class Parser {
     const size_t at = at_;
     if (!take("-")) return power();
     const Level level(*this);
-    return arithmetic('-', at, literal_term(int64_t{0}, at), unary());
+    Term out = term(Kind::arithmetic, at, both(literal_term(int64_t{0}, at), unary()));
+    out.text = "-", out.places = {at};
+    return out;
   }
 
   Term power() {
@@ -283,10 +294,15 @@ class Parser {
     if (call)
       arguments(out);
     else if (take("??"))
-      out.parts.push_back(unary());
+      otherwise(out);
     else if (std::find(needed_.begin(), needed_.end(), out.text) == needed_.end())
       needed_.push_back(out.text);
     return out;
+  }
+
+  void otherwise(Term& name) {
+    const Level level(*this);
+    name.parts.push_back(unary());
   }
 
   void arguments(Term& call) {

@@ -17,18 +17,18 @@ struct Term {
     interpolation,  // text, with "${" and "}"
     call,           // text: the function; parts: its arguments
     negation,       // not parts[0]
-    arithmetic,     // parts[0] symbol parts[1]; '|' is //
-    power,          // parts[0] ** parts[1]
-    comparison,     // parts[0] text parts[1]
-    member,         // parts[0] in parts[1]
-    conjunction,    // parts[0] and parts[1]
-    disjunction,    // parts[0] or parts[1]
-    choice          // parts[0] if parts[1] else parts[2]
+    // Any number of operations of one precedence, from the left; a tree of them could be too deep.
+    arithmetic,   // text: the operators between the parts, '|' for //; places: of each operator
+    conjunction,  // parts[0] and parts[1] and …; places: of the operands of each `and`
+    disjunction,  // the same with or
+    power,        // parts[0] ** parts[1]
+    comparison,   // parts[0] text parts[1]
+    member,       // parts[0] in parts[1]
+    choice        // parts[0] if parts[1] else parts[2]
   };
   Kind kind = Kind::literal;
-  char symbol = 0;
-  size_t at = 0, other_at = 0;  // the offsets of its errors; other_at: of parts[1] of and, or
-  int depth = 0;                // the levels of nesting around it
+  size_t at = 0;  // the offset of its errors
+  int depth = 0;  // the levels of nesting around it
   std::string text = {};
   ExpressionValue value = {};
   std::vector<Term> parts = {};
