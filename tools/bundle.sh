@@ -40,6 +40,7 @@ processor() {
 arch=$(processor "$build/bin/mtrain")
 here=$(processor "$(realpath "$BASH")")
 output=${output:-$PWD/mtrain-bundle-$arch.tar.gz}
+if [[ -d $output ]]; then fail "--output $output is a folder: give the name of the file, such as $output/mtrain-bundle-$arch.tar.gz"; fi
 
 # A build for another processor runs in the emulator of that build, with the libraries of its sysroot.
 sysroot= tool= emulator=()

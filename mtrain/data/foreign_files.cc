@@ -122,13 +122,25 @@ std::string filled(std::string_view help, const std::string& name) {
 }  // namespace
 
 std::string help_for_records(const ForeignFile& file) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {" (and --json-key if the text's column is not 'text')", ""},
+      {"; --format text reads it as a plain text", ""},
+      {" | mtrain data prepare --input - --format jsonl (or text) …;",
+       " > records.jsonl, then "
+       "dataset.path=records.jsonl;"},
+      {"give the files or the folder that it contains to --input",
+       "set dataset.path to the file of records in it"},
+      {"export its texts as JSON lines, one object with the field 'text' in each line",
+       "export its records as JSON lines, one object in each line"},
+      {"not text: name the text or the JSON lines from which it was made",
+       "not records: name the JSON lines from which it was made"},
+      {"mtrain reads texts only", "name a .json or .jsonl file"},
+      {"name a file of text or of JSON lines", "name a .json or .jsonl file"},
+      {"decompress it on the way: ", "decompress it: "},
+      {"then --input ", "then dataset.path="}};
   std::string out = file.help;
-  for (const std::string_view only_texts :
-       {" (and --json-key if the text's column is not 'text')"sv,
-        "; --format text reads it as a plain text"sv})
-    if (const size_t at = out.find(only_texts); at != std::string::npos)
-      out.erase(at, only_texts.size());
-  return replace_all(std::move(out), "then --input ", "then dataset.path=");
+  for (const auto& [from, to] : kWords) out = replace_all(std::move(out), from, to);
+  return out;
 }
 
 std::optional<ForeignFile> foreign_file_of_start(std::string_view start, const std::string& name) {

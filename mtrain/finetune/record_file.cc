@@ -1,5 +1,6 @@
 #include "mtrain/finetune/record_file.h"
 
+#include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -123,6 +124,16 @@ bool begins_list(const fs::path& path) {
   return first == '[';
 }
 
+/// As many as identify a format.
+std::string first_bytes(const fs::path& path) {
+  constexpr size_t kStart = 16;
+  std::ifstream file(path, std::ios::binary);
+  std::string out(kStart, '\0');
+  file.read(out.data(), kStart);
+  out.resize(static_cast<size_t>(file.gcount()));
+  return out;
+}
+
 }  // namespace
 
 void BadRecords::reject(const std::string& place, const std::string& fault,
@@ -140,7 +151,10 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   MT_USER_CHECK(type != fs::file_type::none, ErrorClass::io,
                 cat("cannot read ", name, ": ", error.message()), errno_hint(error.value()));
   const bool folder = type == fs::file_type::directory;
-  if (const auto foreign = foreign_file_of_name(without_compression(path)); foreign && !folder)
+  auto foreign = folder ? std::nullopt : foreign_file_of_name(without_compression(path));
+  if (!foreign && type == fs::file_type::regular)
+    foreign = foreign_file_of_start(first_bytes(path), path.string());
+  if (foreign)
     throw Error(ErrorClass::data, cat(name, " is ", foreign->format, "; JSON lines are required"),
                 help_for_records(*foreign));
   MT_USER_CHECK(

@@ -55,6 +55,12 @@ std::vector<int32_t> rows_of_blocks(const Parameter& b, const Parameter& weight,
   return rows;
 }
 
+int64_t total_rows(const Parameter& weight, const std::vector<size_t>& matrices) {
+  int64_t out = 0;
+  for (size_t m : matrices) out += weight.matrices[m].num_rows();
+  return out;
+}
+
 /// Float [rows]: 1 if the row is in one of `matrices` blocks, else 0. Undefined: all are.
 Tensor rows_with_blocks(ExecutionContext& ctx, const std::vector<int32_t>& rows, size_t matrices) {
   std::vector<float> out(rows.size() / matrices, 0);
@@ -231,8 +237,9 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
   if (options.magnitudes)
     magnitudes_ = &scope.param(kMagnitude, {out}, Init::zeros(), false, ParamRole::other);
   Tensor adapted;
-  int64_t covered = 0;
-  for (size_t m : matrices) covered += weight.matrices[m].num_rows();
+  const int64_t covered = total_rows(weight, matrices);
+  for (Parameter* p : {b_, magnitudes_})  // rows of matrices without an adapter
+    if (p) p->unused = p->global.numel() / weight.global[0] * (weight.global[0] - covered);
   if (count > 1 || covered < weight.global[0]) {
     const std::vector<int32_t> rows = rows_of_blocks(*b_, weight, matrices);
     rows_ = scope.context().from_host<int32_t>(rows, {static_cast<int64_t>(rows.size())});
@@ -253,6 +260,7 @@ void Adapter::make_vector(const Scope& scope, const Parameter& weight, const Dim
   if (of_input && weight.tensor_axis) sum_over_tensor_ranks(*vector_, scope.parallel());
   gain_.offset = ctx.from_host<float>(
       std::vector<float>(static_cast<size_t>(vector_->numel()), 1.0f), {vector_->numel()});
+  if (!of_input) vector_->unused = weight.global[0] - total_rows(weight, matrices);
   if (!of_input)
     gain_.factor =
         rows_with_blocks(ctx, rows_of_blocks(*vector_, weight, matrices), matrices.size());

@@ -82,6 +82,7 @@ struct MT_API Parameter {
                          // same tensor, if that is float), but no gradient and no optimizer state,
                          // and checkpoints do not have it
   bool adapter = false;  // added to a weight of the model (nn/adapter.h): model.init_from lacks it
+  int64_t unused = 0;    // elements of `global` that no computation uses: they stay zero
   const QuantizedWeight* quantized =
       nullptr;  // not null: the value may be stored as low-precision codes (nn/precision.h)
   std::shared_ptr<CodedWeight> coded;  // not null: frozen and quantized; `value` has the codes

@@ -18,6 +18,17 @@ hf::Json hf_kept_value(const HfKey& key, const hf::Json& theirs, int64_t trained
   return std::max(theirs.get<int64_t>(), trained);
 }
 
+std::string hf_config_with_length(const std::string& config_json, const std::string& file,
+                                  const HfFamilies& families, const HfFamily& family,
+                                  const HfModel& model, int64_t trained) {
+  hf::Json config = hf::parse(config_json, file);
+  const hf::Json before = config;
+  for (auto& [name, value] : config.items())
+    if (const HfKey* key = families.key(&family, name))
+      value = hf_kept_value(*key, value, trained, model);
+  return config == before ? config_json : hf::config_text(config);
+}
+
 void warn_of_length(const Recipe& recipe, const HfFolderConfig& config, const std::string& file,
                     Report& report) {
   constexpr const char* kLength = "model.seq_length";

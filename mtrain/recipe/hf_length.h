@@ -3,6 +3,7 @@
 // model was not trained on later positions. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "mtrain/config/report.h"
 #include "mtrain/recipe/hf_config.h"
@@ -20,6 +21,12 @@ bool hf_gives_length(const HfKey& key);
 /// sequences, except with the scalings dynamic and longrope, whose factors depend on it.
 hf::Json hf_kept_value(const HfKey& key, const hf::Json& theirs, int64_t trained,
                        const HfModel& model);
+
+/// config.json of a folder whose model was trained further, with sequences of `trained` tokens:
+/// the keys of this length have at least `trained`, as in hf_kept_value(). `file`: for errors.
+MT_API std::string hf_config_with_length(const std::string& config_json, const std::string& file,
+                                         const HfFamilies& families, const HfFamily& family,
+                                         const HfModel& model, int64_t trained);
 
 /// Warns if the recipe's sequences are longer than those of the folder whose config.json is `file`.
 void warn_of_length(const Recipe& recipe, const HfFolderConfig& config, const std::string& file,

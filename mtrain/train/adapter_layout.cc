@@ -21,7 +21,7 @@ namespace {
 class Layers {
  public:
   Layers(const Recipe& recipe, PluginHost& plugins)
-      : recipe_(on_cpu(recipe)),
+      : recipe_(recipe_on_cpu(recipe)),
         session_(recipe_, plugins, {.initialise = false, .planning = true}),
         plan_(*adapter_plan(recipe.settings)) {}
 
@@ -94,11 +94,6 @@ class Layers {
   }
 
  private:
-  /// Shapes do not depend on the device, which may be absent here.
-  static Recipe on_cpu(Recipe recipe) {
-    recipe.settings.dist.backend = "cpu";
-    return recipe;
-  }
   const Recipe recipe_;
   Session session_;
   AdapterPlan plan_;
@@ -165,10 +160,14 @@ std::optional<TrainedTensor> trained_tensor(const HfTensor& tensor, const HeadLa
 }  // namespace
 
 AdapterLayout adapter_layout(const Recipe& recipe, PluginHost& plugins) {
+  MT_USER_CHECK(!recipe.settings.model.init_from.empty(), ErrorClass::config,
+                "the adapters were trained on random weights, which no folder has",
+                "train them from trained weights: model.init_from=FOLDER");
   MT_USER_CHECK(!hf_source_folder(recipe).empty(), ErrorClass::config,
                 "model.init_from is not a Hugging Face folder, so the adapters' weights have no "
                 "names there",
-                "export the run of model.init_from, and train the adapters from that folder");
+                "export that run, and start from the folder: mtrain export RUN FOLDER, "
+                "model.init_from=FOLDER");
   const SchemaCatalog catalog = schema_catalog(plugins);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const HfModel model(recipe.config.root().at("model"),

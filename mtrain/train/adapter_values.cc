@@ -13,6 +13,7 @@
 #include "mtrain/train/adapter_layout.h"
 #include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
+#include "mtrain/train/model_options.h"
 #include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/session.h"
 
@@ -207,8 +208,7 @@ namespace {
 /// The values with which adapters of peft.init=pissa start.
 std::map<std::string, LayerValues> principal_starts(const Recipe& recipe, PluginHost& plugins,
                                                     const AdapterLayout& layout) {
-  Recipe here = recipe;  // the values do not depend on the device, which may be absent here
-  here.settings.dist.backend = "cpu";
+  const Recipe here = recipe_on_cpu(recipe);
   Session session(here, plugins, {.new_adapters = false});
   auto values_of = [&](const std::string& name) {
     const Parameter& p = *session.parameters.find(name);
@@ -378,8 +378,7 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
 void check_adapters(const Recipe& recipe, PluginHost& plugins) {
   const PeftSection& peft = recipe.settings.peft;
   if (!peft.frozen()) return;
-  Recipe here = recipe;  // names and shapes do not depend on the device, which may be absent
-  here.settings.dist.backend = "cpu";
+  const Recipe here = recipe_on_cpu(recipe);
   const Session built(here, plugins, {.initialise = false, .planning = true});
   if (peft.init_from.empty()) return;
   const fs::path folder = recipe.resolve(peft.init_from);

@@ -5,20 +5,11 @@
 #include "mtrain/nn/coded_parameter.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/train/model_options.h"
 
 namespace mtrain {
-namespace {
-
-/// Values do not depend on the device, which may be absent here.
-Recipe on_cpu(Recipe recipe) {
-  recipe.settings.dist.backend = "cpu";
-  return recipe;
-}
-
-}  // namespace
-
 CodedValues::CodedValues(const Recipe& recipe, PluginHost& plugins)
-    : recipe_(on_cpu(recipe)), session_(recipe_, plugins, {.new_adapters = false}) {
+    : recipe_(recipe_on_cpu(recipe)), session_(recipe_, plugins, {.new_adapters = false}) {
   const SchemaCatalog catalog = schema_catalog(plugins);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const HfModel model(recipe_.config.root().at("model"),

@@ -16,6 +16,12 @@
 #include "mtrain/train/hf_tokenizer_files.h"
 
 namespace mtrain {
+
+DType hf_run_dtype(const Recipe& recipe) {
+  return hf_config_dtype(hf_source_config(recipe))
+      .value_or(recipe.settings.mixed_precision.compute_type());
+}
+
 std::vector<std::string> class_names(const Recipe& recipe) {
   std::vector<std::string> out;
   const Node* names = recipe.config.root().find("dataset.labels");
@@ -77,9 +83,7 @@ struct RunModel {
         theirs(hf_source_config(recipe)),
         family(hf_family_for_export(families, options.family, theirs, model)),
         tokenizer(open_tokenizer(recipe, plugins, warns)),
-        dtype(options.dtype ? *options.dtype
-                            : hf_config_dtype(theirs).value_or(
-                                  recipe.settings.mixed_precision.compute_type())) {
+        dtype(options.dtype ? *options.dtype : hf_run_dtype(recipe)) {
     const int64_t set = recipe.settings.model.vocab_size;
     vocab_size = set > 0 ? set : tokenizer->vocab_size();
     HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};

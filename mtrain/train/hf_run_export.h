@@ -35,6 +35,10 @@ MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const CheckpointStore& store, int64_t step, const fs::path& to,
                                    const HfRunOptions& options, const HfTeam& team = {});
 
+/// The dtype of such a folder unless HfRunOptions gives one: that of the folder of
+/// model.init_from, else the run's.
+MT_API DType hf_run_dtype(const Recipe& recipe);
+
 /// The names of the run's classes, dataset.labels; empty: they have none.
 MT_API std::vector<std::string> class_names(const Recipe& recipe);
 

@@ -114,7 +114,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained,
                    adapters = plan.adapters, products = plan.products;
   for (const auto& p : session.parameters.all()) {
-    const int64_t counted = p.is_primary ? p.global.numel() : 0;
+    const int64_t counted = p.is_primary ? p.global.numel() - p.unused : 0;
     parameters = parameters + counted;
     if (p.trained) trained_parameters = trained_parameters + counted;
     if (p.adapter) adapters = adapters + counted;

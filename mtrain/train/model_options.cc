@@ -99,4 +99,11 @@ PrecisionOptions precision_options(const Recipe& recipe) {
                                                      : DelayedScales::Algorithm::most_recent};
 }
 
+Recipe recipe_on_cpu(Recipe recipe) {
+  recipe.settings.dist.backend = "cpu";
+  std::string& dtype = recipe.settings.mixed_precision.dtype;
+  if (dtype == MixedPrecisionSection::kAuto) dtype = name(DType::f32);
+  return recipe;
+}
+
 }  // namespace mtrain

@@ -27,5 +27,9 @@ std::function<double(const Parameter&)> lr_factor(const Settings& settings);
 std::optional<CodedFormat> frozen_format(const Settings& settings);
 /// Which matrix products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
+/// The recipe for a model that is built for its names, shapes or stored values, which depend
+/// neither on the device nor on the dtype: on the CPU, since the device may be absent here, and in
+/// fp32 if nothing has resolved mixed_precision.dtype=auto.
+Recipe recipe_on_cpu(Recipe recipe);
 
 }  // namespace mtrain

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "adapter_run.h"
 #include "cli.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
@@ -29,11 +30,10 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
                 cat(printable(from),
                     " is neither a run, nor a checkpoint, nor a folder with adapter_config.json"),
                 "give what has the adapters");
-  const ModelSource source = open_model(from, {}, plugins);
-  MT_USER_CHECK(source.run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
+  MT_USER_CHECK(has_adapters(from), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
                 "give a run of peft=lora or peft=dora");
-  return saved_adapter(source.run, from, plugins);
+  return AdapterRun(from, "", fs::temp_directory_path() / "mtrain", plugins).adapter();
 }
 
 int64_t num_values(const PeftAdapter& adapter) {

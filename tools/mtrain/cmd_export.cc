@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "adapter_run.h"
 #include "cli.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
@@ -80,8 +81,7 @@ bool can_merge(const PeftAdapter& adapter) {
 }
 
 /// A run of adapters becomes a folder of peft.
-void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun& run,
-                    PluginHost& plugins) {
+void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& plugins) {
   const std::string merge =
       cat("merge the adapters into their weights: mtrain merge ", options.from, " --into ");
   MT_USER_CHECK(!is_gguf(options), ErrorClass::usage,
@@ -91,11 +91,19 @@ void export_adapter(const Cli& cli, const ExportOptions& options, const SavedRun
       options.family.empty(), ErrorClass::usage,
       "--family has no effect on a folder of adapters: it has the names of model.init_from",
       "leave out --family");
-  const PeftAdapter adapter = saved_adapter(run, options.from, plugins);
+  if (const fs::path trained_on = base_run(options.from); options.base.empty())
+    MT_USER_CHECK(trained_on.empty(), ErrorClass::config,
+                  "model.init_from is a run, and adapters of peft need a folder of their weights",
+                  cat("export that run, and give its folder with --base: mtrain export ",
+                      trained_on.string(), " FOLDER, then mtrain export ", options.from, " ",
+                      options.to, " --base FOLDER; or ", merge, "DIR"));
+  const AdapterRun its(options.from, options.base, options.to, plugins);
+  const PeftAdapter& adapter = its.adapter();
   const HfExported done =
       write_peft_folder(adapter, exported_dtype(options).value_or(DType::f32), options.to);
-  say_done(cli, options, done,
-           cat("adapters of step ", run.step, " for ", counted(adapter.modules.size(), "weight")));
+  say_done(
+      cli, options, done,
+      cat("adapters of step ", its.run().step, " for ", counted(adapter.modules.size(), "weight")));
   if (!cli.quiet && can_merge(adapter))
     std::cout << "  for a folder with all weights: " << merge << "DIR\n";
 }
@@ -109,6 +117,7 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
                 "give a run's folder, or a folder step-N of its checkpoints");
+  if (has_adapters(options.from)) return export_adapter(cli, options, plugins);
   const ModelSource source =
       open_model(options.from, overrides_for_base(options.from, options.base), plugins);
   const SavedRun& run = source.run;
@@ -117,7 +126,6 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                          .shard_bytes = *hf_shard_bytes(options.shard_size),
                          .chat_template = chat_template_text(run.recipe)};
   const CheckpointStore store(run.checkpoints);
-  if (run.recipe.settings.peft.frozen()) return export_adapter(cli, options, run, plugins);
   const HfRunExported done =
       is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,
                                          ggml_type(options), how)

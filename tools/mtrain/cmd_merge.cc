@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "adapter_run.h"
 #include "cli.h"
 #include "model_source.h"
 #include "mtrain/base/counted.h"
@@ -11,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/hf_length.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/record/saved_step.h"
@@ -30,25 +32,26 @@ struct MergeOptions {
 struct AdapterSource {
   PeftAdapter adapter;
   fs::path base;
+  std::string base_name;              // for messages
   std::string what;                   // "step 20"
   std::optional<Recipe> recipe = {};  // of a run
+  std::optional<DType> dtype = {};    // of the merged weights; absent: those of the base
+  int64_t trained_length = 0;         // tokens of the sequences of training; 0: unknown
 };
 
-/// The adapters of a run, with the folder that model.init_from names.
-AdapterSource of_run(const MergeOptions& options, PluginHost& plugins) {
-  const ModelSource source =
-      open_model(options.from, overrides_for_base(options.from, options.base), plugins);
-  const SavedRun& run = source.run;
-  MT_USER_CHECK(
-      run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
-      cat(printable(options.from), " has no adapters: its run trained all weights"),
-      cat("write its weights as a folder: mtrain export ", options.from, " ", options.into));
-  return {saved_adapter(run, options.from, plugins), hf_source_folder(run.recipe),
-          cat("step ", run.step), run.recipe};
+AdapterSource of_run(const AdapterRun& its) {
+  const SavedRun& run = its.run();
+  return {.adapter = its.adapter(),
+          .base = its.folder(),
+          .base_name = its.base_name(),
+          .what = cat("step ", run.step),
+          .recipe = run.recipe,
+          .dtype = its.dtype(),
+          .trained_length = run.step > 0 ? run.recipe.settings.model.seq_length : 0};
 }
 
 AdapterSource of_folder(const MergeOptions& options) {
-  AdapterSource out{read_peft_folder(options.from), options.base, "adapters"};
+  AdapterSource out{read_peft_folder(options.from), options.base, options.base, "adapters"};
   if (out.base.empty()) out.base = out.adapter.base;
   std::error_code error;
   MT_USER_CHECK(fs::is_regular_file(out.base / "config.json", error), ErrorClass::checkpoint,
@@ -56,8 +59,35 @@ AdapterSource of_folder(const MergeOptions& options) {
                     out.base.empty() ? "an unknown folder" : printable(out.base.string()),
                     out.base.empty() ? "" : ", which is no folder of a model here"),
                 "give the folder of the model: --base DIR");
+  out.base_name = out.base.string();
   warn_of_other_base(out.adapter, options.from, out.base);
   return out;
+}
+
+/// Null: the folder says none that is known.
+const HfFamily* family_of(const HfFamilies& families, const std::string& config) {
+  const auto parsed = nlohmann::json::parse(config, nullptr, false);
+  return parsed.is_object() && parsed.contains("model_type") && parsed.at("model_type").is_string()
+             ? families.find(parsed.at("model_type").get<std::string>(), "")
+             : nullptr;
+}
+
+/// config.json of the base, with what training changed.
+std::string config_of_merged(const AdapterSource& source, const HfFamilies& families,
+                             const HfFamily* family, const HfDir& base, std::optional<DType> dtype,
+                             PluginHost& plugins) {
+  std::string out = base.config_text();
+  const std::string file = (base.path() / "config.json").string();
+  const bool quantized = read_hf_quantization(out).method != HfQuantization::Method::none;
+  if (dtype || quantized) out = hf_config_with_dtype(out, file, dtype.value_or(DType::bf16));
+  if (!source.recipe) return out;
+  out = hf_config_with_labels(out, file, class_names(*source.recipe));
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const ModelSection& settings = source.recipe->settings.model;
+  const Schema* schema = catalog.component("model", settings.type);
+  if (!family || !schema) return out;
+  const HfModel model(source.recipe->config.root().at("model"), *schema);
+  return hf_config_with_length(out, file, families, *family, model, source.trained_length);
 }
 
 void merge_adapters(const Cli& cli, const MergeOptions& options) {
@@ -70,38 +100,32 @@ void merge_adapters(const Cli& cli, const MergeOptions& options) {
                 cat(printable(options.from),
                     " is neither a run, nor a checkpoint, nor a folder with adapter_config.json"),
                 "give what has the adapters; --base gives the weights");
-  const AdapterSource source = peft ? of_folder(options) : of_run(options, plugins);
+  std::optional<AdapterRun> run;  // until the end: its folder may be temporary
+  if (!peft) run.emplace(options.from, options.base, options.into, plugins);
+  const AdapterSource source = peft ? of_folder(options) : of_run(*run);
   const HfDir base(source.base);
   const std::string config = base.config_text();
   const std::optional<DType> dtype =
-      options.dtype.empty() ? std::nullopt : dtype_from_name(options.dtype);
+      options.dtype.empty() ? source.dtype : dtype_from_name(options.dtype);
   HfFolderWriter out(options.into);
   if (source.recipe)
     copy_run_files(*source.recipe, plugins, config, chat_template_text(*source.recipe), out);
   else
     for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  const auto parsed = nlohmann::json::parse(config, nullptr, false);
-  const HfFamily* family =
-      parsed.is_object() && parsed.contains("model_type") && parsed.at("model_type").is_string()
-          ? families.find(parsed.at("model_type").get<std::string>(), "")
-          : nullptr;
+  const HfFamily* family = family_of(families, config);
   std::optional<CodedValues> coded;  // training saw these values, not those of the folder
   if (source.recipe && source.recipe->settings.peft.base != "same")
     coded.emplace(*source.recipe, plugins);
   const HfExported done =
       write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out,
                    coded ? &*coded : nullptr);
-  const bool quantized = read_hf_quantization(config).method != HfQuantization::Method::none;
-  const std::string file = (base.path() / "config.json").string();
-  std::string merged =
-      dtype || quantized ? hf_config_with_dtype(config, file, dtype.value_or(DType::bf16)) : config;
-  if (source.recipe) merged = hf_config_with_labels(merged, file, class_names(*source.recipe));
+  const std::string merged = config_of_merged(source, families, family, base, dtype, plugins);
   out.text("config.json", merged);  // last: without it, a folder is not a model's
   out.commit();
   if (!cli.quiet)
     std::cout << options.into << ": " << source.what << " merged into "
-              << counted(source.adapter.modules.size(), "weight") << " of " << base.path().string()
+              << counted(source.adapter.modules.size(), "weight") << " of " << source.base_name
               << ", " << human_bytes(done.bytes) << " in " << counted(done.files, "file") << '\n';
 }
 

@@ -252,26 +252,6 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
   return source;
 }
 
-std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
-  if (base.empty()) return {};
-  const auto set = [](const std::string& path, const fs::path& value) {
-    return OverrideText{cat(path, "=", override_value_text(Node::string(value.string())))};
-  };
-  const fs::path folder = fs::absolute(base);
-  std::vector<OverrideText> out = {set("model.init_from", folder)};
-  const Node saved = parse_yaml(read_saved_config(run).resolved, "the run's recipe");
-  const Node* from = saved.find("model.init_from");
-  for (const char* path : {"tokenizer.path", "dataset.template_path"}) {
-    const Node* file = saved.find(path);
-    if (!from || !file || !file->is(NodeKind::string) || file->as_text().empty()) continue;
-    const fs::path within =
-        fs::path(file->as_text()).lexically_normal().lexically_relative(from->as_text());
-    if (!within.empty() && *within.begin() != "..")
-      out.push_back(set(path, within == "." ? folder : folder / within));
-  }
-  return out;
-}
-
 void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base) {
   std::error_code ignored;
   if (adapter.base.empty() || fs::equivalent(adapter.base, base, ignored)) return;
@@ -336,31 +316,6 @@ std::string computing_type(const ModelSource& source) {
   const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
   const bool chosen = where && where.source->kind() == SourceKind::command_line;
   return cat(type, source.hugging_face && !chosen ? ", because of the dtype in config.json" : "");
-}
-
-namespace {
-
-/// The folder of model.init_from, without changes by the recipe.
-void require_plain_base(const Recipe& recipe) {
-  const Settings& s = recipe.settings;
-  const char* setting = s.model.init_upcycle           ? "model.init_upcycle"
-                        : s.model.resizes_vocabulary() ? "model.init_vocab"
-                                                       : nullptr;
-  MT_USER_CHECK(
-      !setting, ErrorClass::config,
-      cat(setting,
-          ": the run changed the folder of model.init_from, so its adapters do "
-          "not belong to that folder's weights"),
-      "apply the change first: mtrain import DIR RUN with this setting, mtrain export RUN "
-      "NEW, and train the adapters from NEW");
-}
-
-}  // namespace
-
-PeftAdapter saved_adapter(const SavedRun& run, const std::string& from, PluginHost& plugins) {
-  require_plain_base(run.recipe);
-  require_base(run.recipe, run.base, cat("step ", run.step, " of ", printable(from)));
-  return adapter_of_run(run.recipe, plugins, CheckpointStore(run.checkpoints), run.step);
 }
 
 }  // namespace mtrain

@@ -31,12 +31,6 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
 /// whose adapters are added to the weights; empty: none.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
                                       const std::string& adapter = {});
-/// The adapters of a run that has them. Throws Error(config) or Error(checkpoint) if the weights of
-/// model.init_from are not those on which they were trained. `from`: for messages.
-PeftAdapter saved_adapter(const SavedRun& run, const std::string& from, PluginHost& plugins);
-/// Overrides of a run of adapters whose folder of model.init_from is at `base` now, also for the
-/// files of the tokenizer and the chat template in it. None if `base` is empty.
-std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base);
 /// Warns if a folder of peft names another model than `base`, to which its adapters are added. A
 /// model that was moved or downloaded keeps the last part of its name. `from`: for messages.
 void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base);

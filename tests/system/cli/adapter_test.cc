@@ -377,7 +377,10 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses("check r.yaml 'peft.targets=[cross.*]'", "'cross.*' matches no weight");
   refuses("check r.yaml " + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
-  CHECK(cli_in(scratch.path(), "check r.yaml " + set + "peft.init_from=start").status == 0);
+  for (const char* dtype : {"fp32", "auto"})
+    CHECK(cli_in(scratch.path(), cat("check r.yaml mixed_precision.dtype=", dtype, ' ', set,
+                                     "peft.init_from=start"))
+              .status == 0);
   refuses(run + "'peft.targets=[mlp.up]' peft.init_from=start",
           "mlp.up_proj.weight has an adapter by peft.targets");
   refuses(run + set + "peft.init_from=start peft.rank=8",

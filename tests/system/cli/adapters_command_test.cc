@@ -174,3 +174,42 @@ TEST_CASE(
   CHECK_MESSAGE(has(err, "lm_head.weight is tied to the embedding in this model"), err);
   CHECK_MESSAGE(has(err, "set tie_word_embeddings to false"), err);
 }
+
+TEST_CASE("adapters that were trained on a run are merged into its weights or into its export") {
+  const Scratch scratch("mtrain-adapters-of-run");
+  copy_model(scratch, source_root() / "tests/golden/llama_tiny", 200);
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: there, seq_length: 32}\n"
+                "tokenizer: {type: hf, path: there}\ndataset: {type: mock}\n"
+                "optimizer: {type: adamw, lr: 1e-2}\nmixed_precision: {dtype: fp32}\n"
+                "train: {steps: 3, global_batch_size: 2}\n");
+  done(scratch, "r.yaml -q run.dir=whole");
+  auto loss = [&](const std::string& from) {
+    return Json::parse(done(scratch, "eval --from " + from + " -q --json --batches 2").out)
+        .at("loss")
+        .get<double>();
+  };
+  for (const char* type : {"lora", "dora"}) {
+    CAPTURE(type);
+    const std::string run = type;
+    done(scratch, cat("r.yaml -q model.init_from=whole peft.type=", type, " run.dir=", run));
+    done(scratch, cat("-q merge ", run, " --into ", run, "-merged"));
+    CHECK(loss(run + "-merged") == doctest::Approx(loss(run)).epsilon(2e-6));
+    CHECK(std::fabs(loss(run) - loss("whole")) > 1e-4);
+  }
+  // peft needs a folder of the weights: the export of the run, and no other.
+  const Outcome none = cli_in(scratch.path(), "export lora adapters");
+  CHECK(none.status != 0);
+  CHECK_MESSAGE(has(none.err, "mtrain export lora adapters --base FOLDER"), none.err);
+  done(scratch, "-q export whole exported");
+  done(scratch, "-q export lora adapters --base exported");
+  CHECK(mtrain::read_peft_folder(scratch / "adapters").base == (scratch / "exported").string());
+  done(scratch, "-q merge adapters --into again");
+  CHECK(slurp(scratch / "again/model.safetensors") ==
+        slurp(scratch / "lora-merged/model.safetensors"));
+  const Outcome other = cli_in(scratch.path(), "merge lora --base there --into out");
+  CHECK(other.status != 0);
+  CHECK_MESSAGE(has(other.err, "--base there is not an export of"), other.err);
+  for (const auto& entry : fs::directory_iterator(scratch.path()))  // nothing temporary is left
+    CHECK_MESSAGE(!has(entry.path().filename().string(), "-base"), entry.path());
+}

@@ -52,6 +52,9 @@ TEST_CASE("sequences longer than those of the folder are a warning, and the expo
   done(scratch, "r.yaml -q run.dir=short");
   done(scratch, "-q export short kept");
   CHECK(length("kept") == 128);
+  done(scratch, "r.yaml -q run.dir=adapted peft=lora model.seq_length=256");
+  done(scratch, "-q merge adapted --into merged");
+  CHECK(length("merged") == 256);
   // Nothing was trained yet.
   done(scratch, "-q import there imported model.seq_length=256");
   done(scratch, "-q export imported same");

@@ -369,6 +369,12 @@ TEST_CASE("errors of preference records say what was found and what is accepted"
   scratch.write("x.csv", "prompt,chosen,rejected\n");
   CHECK(has(cli_in(scratch.path(), "check --data r.yaml dataset.path=x.csv").err,
             "x.csv is a table (CSV); JSON lines are required"));
+  write_at(scratch / "x.jsonl",
+           "\xFD"
+           "7zXZ compressed");  // recognized by its first bytes
+  const std::string err = cli_in(scratch.path(), "check --data r.yaml").err;
+  CHECK_MESSAGE(has(err, "x.jsonl is compressed by xz; JSON lines are required"), err);
+  CHECK_MESSAGE(has(err, "> records.jsonl, then dataset.path=records.jsonl"), err);
   refuses(R"({"prompt": "a", "completion": null})", "the field 'completion' is null",
           "dataset.columns", "dataset.type=sft objective=tokens dataset.format=prompt_completion");
 }

@@ -1,0 +1,163 @@
+#include "adapter_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model_source.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/hf_weights.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/recipe/hf_source.h"
+#include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/record/saved_config.h"
+#include "mtrain/record/saved_step.h"
+#include "mtrain/train/base_weights.h"
+#include "mtrain/train/hf_run_export.h"
+
+namespace mtrain {
+namespace {
+
+/// The folder of model.init_from, without changes by the recipe.
+void require_plain_base(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  const char* setting = s.model.init_upcycle           ? "model.init_upcycle"
+                        : s.model.resizes_vocabulary() ? "model.init_vocab"
+                                                       : nullptr;
+  MT_USER_CHECK(
+      !setting, ErrorClass::config,
+      cat(setting,
+          ": the run changed the folder of model.init_from, so its adapters do "
+          "not belong to that folder's weights"),
+      "apply the change first: mtrain import DIR RUN with this setting, mtrain export RUN "
+      "NEW, and train the adapters from NEW");
+}
+
+void require_adapters(const SavedRun& run, const std::string& from) {
+  MT_USER_CHECK(run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
+                cat(printable(from), " has no adapters: its run trained all weights"),
+                cat("to write its weights as a folder: mtrain export ", from, " DIR"));
+}
+
+/// model_type of a folder; empty: it says none.
+std::string family_of(const HfDir& folder) {
+  const auto config = nlohmann::json::parse(folder.config_text(), nullptr, false);
+  const bool says =
+      config.is_object() && config.contains("model_type") && config.at("model_type").is_string();
+  return says ? config.at("model_type").get<std::string>() : "";
+}
+
+/// A place next to `near` for a folder that this command removes.
+fs::path temporary_base(const fs::path& near) {
+  fs::path plain = fs::absolute(near).lexically_normal();
+  if (plain.filename().empty()) plain = plain.parent_path();  // a name that ends in a slash
+  return unfinished_place(plain.parent_path() / cat(plain.filename().string(), "-base"));
+}
+
+}  // namespace
+
+bool has_adapters(const std::string& run) {
+  const Node saved = parse_yaml(read_saved_config(run).resolved, "the run's recipe");
+  const Node* type = saved.find("peft.type");
+  return type && type->is(NodeKind::string) && type->as_text() != "none";
+}
+
+fs::path base_run(const std::string& from) {
+  const SavedConfig config = read_saved_config(from);
+  const Node saved = parse_yaml(config.resolved, "the run's recipe");
+  const Node* path = saved.find("model.init_from");
+  if (!path || !path->is(NodeKind::string) || path->as_text().empty()) return {};
+  const fs::path run = fs::path(identity_of(config).directory) / path->as_text();
+  return is_saved_run(run) ? run : fs::path();
+}
+
+std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
+  if (base.empty()) return {};
+  const auto set = [](const std::string& path, const fs::path& value) {
+    return OverrideText{cat(path, "=", override_value_text(Node::string(value.string())))};
+  };
+  const fs::path folder = fs::absolute(base);
+  std::vector<OverrideText> out = {set("model.init_from", folder)};
+  const Node saved = parse_yaml(read_saved_config(run).resolved, "the run's recipe");
+  const Node* from = saved.find("model.init_from");
+  for (const char* path : {"tokenizer.path", "dataset.template_path"}) {
+    const Node* file = saved.find(path);
+    if (!from || !file || !file->is(NodeKind::string) || file->as_text().empty()) continue;
+    const fs::path within =
+        fs::path(file->as_text()).lexically_normal().lexically_relative(from->as_text());
+    if (!within.empty() && *within.begin() != "..")
+      out.push_back(set(path, within == "." ? folder : folder / within));
+  }
+  return out;
+}
+
+AdapterRun::AdapterRun(const std::string& from, const std::string& base, const fs::path& near,
+                       PluginHost& plugins) {
+  const fs::path trained_on = base_run(from);
+  if (trained_on.empty()) {
+    open_with_folder(from, base, plugins);
+    return;
+  }
+  run_ = open_model(from, {}, plugins).run;
+  require_adapters(*run_, from);
+  require_plain_base(run_->recipe);
+  require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
+  const SavedRun own = open_model(trained_on, {}, plugins).run;
+  base_name_ = trained_on.string();
+  Recipe with_folder = run_->recipe;
+  if (base.empty()) {
+    export_base(own, near, plugins);
+  } else {
+    require_export_of(own, base, near, plugins);
+    folder_ = fs::absolute(base), base_name_ = base;
+  }
+  with_folder.settings.model.init_from = folder_.string();
+  adapter_ = adapter_of_run(with_folder, plugins, CheckpointStore(run_->checkpoints), run_->step);
+  run_->recipe = std::move(with_folder);
+}
+
+AdapterRun::~AdapterRun() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void AdapterRun::open_with_folder(const std::string& from, const std::string& base,
+                                  PluginHost& plugins) {
+  run_ = open_model(from, overrides_for_base(from, base), plugins).run;
+  require_adapters(*run_, from);
+  require_plain_base(run_->recipe);
+  require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
+  adapter_ = adapter_of_run(run_->recipe, plugins, CheckpointStore(run_->checkpoints), run_->step);
+  folder_ = hf_source_folder(run_->recipe);
+  base_name_ = folder_.string();
+}
+
+void AdapterRun::export_base(const SavedRun& own, const fs::path& near, PluginHost& plugins) {
+  temporary_ = temporary_base(near);
+  const HfRunOptions options{.dtype = DType::f32};
+  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
+                options);
+  folder_ = temporary_;
+  dtype_ = hf_run_dtype(own.recipe);
+}
+
+void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
+                                   const fs::path& near, PluginHost& plugins) {
+  const HfDir folder(base);
+  const HfRunOptions options{.dtype = hf_config_dtype(folder.config_text()),
+                             .family = family_of(folder)};
+  temporary_ = temporary_base(near);
+  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
+                options);
+  const bool same = base_identity(temporary_) == base_identity(fs::path(base));
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+  temporary_.clear();
+  MT_USER_CHECK(same, ErrorClass::checkpoint,
+                cat("--base ", printable(base), " is not an export of ", printable(base_name_),
+                    ", step ", own.step, ", on which the adapters were trained"),
+                cat("write one: mtrain export ", base_name_, " DIR"));
+}
+
+}  // namespace mtrain
