@@ -19,6 +19,10 @@ struct ColumnGain {
 /// rounded once. `v` is a parameter.
 MT_API Tensor scale_columns(const Tensor& x_TN, const Tensor& v_N, const ColumnGain& gain = {});
 
+/// y[T,N] = x * factors in every row, for constant factors: float [N]. Rounded once. x may be a
+/// partial sum.
+MT_API Tensor times_columns(const Tensor& x_TN, const Tensor& factors_N);
+
 /// out[r] = <a[r], b[r]>, float [R]: the dot products of the rows of two matrices [R,D] of the same
 /// dtype. Not differentiable. `numbers`: the row indices 0 … R-1, int32.
 MT_API Tensor dots_of_rows(const Tensor& a_RD, const Tensor& b_RD, const Tensor& numbers_R);

@@ -23,9 +23,18 @@ std::string within_block(const std::string& path) {
 }
 
 /// As in peft: Kaiming with a = sqrt(5), or normal.
-Init initial_a(const AdapterOptions& options, int64_t in) {
-  return options.a_std > 0 ? Init::normal(options.a_std)
-                           : Init::uniform(1 / std::sqrt(static_cast<float>(in)));
+Init initial_a(const AdapterOptions& options, int64_t rank, int64_t in) {
+  return options.gaussian ? Init::normal(1 / static_cast<float>(rank))
+                          : Init::uniform(1 / std::sqrt(static_cast<float>(in)));
+}
+
+/// For each row of a weight: its matrix's index in `matrices`; -1: it is in none.
+std::vector<int64_t> matrix_of_rows(const Parameter& weight, const std::vector<size_t>& matrices) {
+  std::vector<int64_t> out(static_cast<size_t>(weight.global[0]), -1);
+  for (size_t m = 0; m < matrices.size(); ++m)
+    for (const RowRange& range : weight.matrices[matrices[m]].rows)
+      std::fill_n(out.begin() + range.first, range.rows, static_cast<int64_t>(m));
+  return out;
 }
 
 /// Inside a tensor-parallel region, the gradient of a parameter that all ranks hold is a partial
@@ -40,10 +49,7 @@ void sum_over_tensor_ranks(Parameter& p, const ParallelContext& parallel) {
 /// For each row of `b` and each of the matrices: the row, if the matrix has it, else -1.
 std::vector<int32_t> rows_of_blocks(const Parameter& b, const Parameter& weight,
                                     const std::vector<size_t>& matrices) {
-  std::vector<int64_t> matrix_of(static_cast<size_t>(weight.global[0]), -1);
-  for (size_t m = 0; m < matrices.size(); ++m)
-    for (const RowRange& range : weight.matrices[matrices[m]].rows)
-      std::fill_n(matrix_of.begin() + range.first, range.rows, static_cast<int64_t>(m));
+  const std::vector<int64_t> matrix_of = matrix_of_rows(weight, matrices);
   const auto width = static_cast<int64_t>(matrices.size());
   std::vector<int32_t> rows(static_cast<size_t>(b.local[0] * width), -1);
   for (const ParamBox& box : b.boxes())
@@ -109,6 +115,39 @@ bool is_match(std::string_view pattern, std::string_view name, std::string_view 
          among(kOtherModules);
 }
 
+/// The shapes of a [matrices · width, in] and b [out, width] for matrices of several ranks.
+struct FactorShapes {
+  int64_t width, in;
+  std::vector<int64_t> ranks;      // of the matrices
+  std::vector<int64_t> matrix_of;  // of each row of b; -1: none
+
+  /// For Init::factor. `gaussian`: the deviation is 1 / rank, of the matrix's own rank.
+  std::function<float(int64_t)> factor_of_a(bool gaussian) const {
+    return [its = *this, gaussian](int64_t element) {
+      const int64_t row = element / its.in, rank = its.ranks[static_cast<size_t>(row / its.width)];
+      if (row % its.width >= rank) return 0.0f;
+      return gaussian ? static_cast<float>(its.width) / static_cast<float>(rank) : 1.0f;
+    };
+  }
+  std::function<float(int64_t)> factor_of_b() const {
+    return [its = *this](int64_t element) {
+      const int64_t m = its.matrix_of[static_cast<size_t>(element / its.width)];
+      return m >= 0 && element % its.width >= its.ranks[static_cast<size_t>(m)] ? 0.0f : 1.0f;
+    };
+  }
+  int64_t padding_of_a() const {
+    int64_t out = 0;
+    for (int64_t rank : ranks) out += (width - rank) * in;
+    return out;
+  }
+  /// Includes the rows of matrices without an adapter.
+  int64_t padding_of_b() const {
+    int64_t out = 0;
+    for (int64_t m : matrix_of) out += width - (m < 0 ? 0 : ranks[static_cast<size_t>(m)]);
+    return out;
+  }
+};
+
 /// A matrix has as many singular vectors as rows or columns.
 void require_rank(const std::string& layer, const Parameter& weight, size_t matrix, int64_t rank) {
   const int64_t most = std::min(weight.matrices[matrix].num_rows(), weight.global[1]);
@@ -151,6 +190,30 @@ std::vector<size_t> AdapterPlan::matrices_of(const std::string& weight,
     if (chosen && !excluded) out.push_back(m);
   }
   num_adapters_ += static_cast<int64_t>(out.size());
+  return out;
+}
+
+double AdapterPlan::number_of(const char* list, const std::vector<AdapterNumber>& numbers,
+                              const std::string& weight, const std::string& matrix,
+                              double otherwise) {
+  const std::string name = within_block(weight), last = matrix.empty() ? "" : cat(".", matrix);
+  const AdapterNumber* first = nullptr;
+  for (const AdapterNumber& one : numbers) {
+    if (!is_match(one.pattern, name, weight) && !is_match(one.pattern, name + last, weight + last))
+      continue;
+    matched_[list].insert(one.pattern);
+    if (!first) first = &one;
+  }
+  return first ? first->number : otherwise;
+}
+
+AdapterSize AdapterPlan::size_of(const std::string& weight, const std::string& matrix) {
+  AdapterSize out;
+  out.rank = static_cast<int64_t>(
+      number_of("ranks", options_.ranks, weight, matrix, static_cast<double>(options_.rank)));
+  out.alpha = number_of("alphas", options_.alphas, weight, matrix, options_.alpha);
+  const auto rank = static_cast<double>(out.rank);
+  out.scale = out.alpha / (options_.rslora ? std::sqrt(rank) : rank);
   return out;
 }
 
@@ -201,6 +264,13 @@ std::vector<AdapterPlan::Unmatched> AdapterPlan::unmatched() const {
       if (found == matched_.end() || !found->second.contains(pattern))
         out.push_back({list_name(list), pattern});
   }
+  for (const auto& [list, numbers] :
+       {std::pair("ranks", &options_.ranks), std::pair("alphas", &options_.alphas)}) {
+    const auto found = matched_.find(list);
+    for (const AdapterNumber& one : *numbers)
+      if (found == matched_.end() || !found->second.contains(one.pattern))
+        out.push_back({list, one.pattern});
+  }
   return out;
 }
 
@@ -216,7 +286,6 @@ std::optional<Adapter> Adapter::of(const Scope& scope, const Parameter& weight, 
 Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
                  const std::vector<size_t>& matrices, AdapterPlan& plan)
     : plan_(&plan),
-      scale_(plan.options().scale),
       dropout_(plan.options().dropout),
       dropout_key_(name_key(cat(scope.path(), ".lora_dropout"))) {
   const AdapterOptions& options = plan.options();
@@ -224,28 +293,57 @@ Adapter::Adapter(const Scope& scope, const Parameter& weight, const Dim& out, co
     make_vector(scope, weight, out, in, matrices, plan.scales_input(scope.path(), weight.matrices));
     return;
   }
-  if (options.principal)
-    for (size_t m : matrices) require_rank(scope.path(), weight, m, options.rank);
-  const auto count = static_cast<int64_t>(matrices.size());
-  a_ = &scope.param(kDown, {{kRank, count * options.rank}, in}, initial_a(options, in.size), true,
-                    ParamRole::matrix);
-  b_ = &scope.param(kUp, {out, {kRank, options.rank}},
-                    options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
-                    ParamRole::matrix);
-  if (weight.tensor_axis)
-    for (Parameter* p : {a_, b_}) sum_over_tensor_ranks(*p, scope.parallel());
+  std::vector<AdapterSize> sizes;
+  for (size_t m : matrices) {
+    sizes.push_back(plan.size_of(scope.path(), weight.matrices[m].name));
+    if (options.principal) require_rank(scope.path(), weight, m, sizes.back().rank);
+  }
+  make_factors(scope, weight, out, in, matrices, sizes);
+  set_scales(scope.context(), sizes);
   if (options.magnitudes)
     magnitudes_ = &scope.param(kMagnitude, {out}, Init::zeros(), false, ParamRole::other);
-  Tensor adapted;
   const int64_t covered = total_rows(weight, matrices);
-  for (Parameter* p : {b_, magnitudes_})  // rows of matrices without an adapter
-    if (p) p->unused = p->global.numel() / weight.global[0] * (weight.global[0] - covered);
-  if (count > 1 || covered < weight.global[0]) {
+  if (magnitudes_) magnitudes_->unused = weight.global[0] - covered;
+  Tensor adapted;
+  if (matrices.size() > 1 || covered < weight.global[0]) {
     const std::vector<int32_t> rows = rows_of_blocks(*b_, weight, matrices);
     rows_ = scope.context().from_host<int32_t>(rows, {static_cast<int64_t>(rows.size())});
     if (magnitudes_) adapted = rows_with_blocks(scope.context(), rows, matrices.size());
   }
   if (magnitudes_) norms_.emplace(scope.context(), weight, adapted);
+}
+
+void Adapter::make_factors(const Scope& scope, const Parameter& weight, const Dim& out,
+                           const Dim& in, const std::vector<size_t>& matrices,
+                           const std::vector<AdapterSize>& sizes) {
+  const AdapterOptions& options = plan_->options();
+  const auto count = static_cast<int64_t>(sizes.size());
+  const int64_t width = std::ranges::max(sizes, {}, &AdapterSize::rank).rank;
+  FactorShapes shapes{.width = width, .in = in.size, .ranks = {}, .matrix_of = {}};
+  for (const AdapterSize& size : sizes) shapes.ranks.push_back(size.rank);
+  shapes.matrix_of = matrix_of_rows(weight, matrices);
+  Init of_a = initial_a(options, width, in.size),
+       of_b = options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros();
+  if (std::ranges::any_of(shapes.ranks, [&](int64_t rank) { return rank < width; }))
+    of_a.factor = shapes.factor_of_a(options.gaussian), of_b.factor = shapes.factor_of_b();
+  a_ = &scope.param(kDown, {{kRank, count * width}, in}, of_a, true, ParamRole::matrix);
+  b_ = &scope.param(kUp, {out, {kRank, width}}, of_b, true, ParamRole::matrix);
+  a_->unused = shapes.padding_of_a(), b_->unused = shapes.padding_of_b();
+  if (weight.tensor_axis)
+    for (Parameter* p : {a_, b_}) sum_over_tensor_ranks(*p, scope.parallel());
+}
+
+void Adapter::set_scales(ExecutionContext& ctx, const std::vector<AdapterSize>& sizes) {
+  const auto same = [&](const AdapterSize& size) { return size.scale == sizes.front().scale; };
+  if (std::ranges::all_of(sizes, same)) {
+    scale_ = static_cast<float>(sizes.front().scale);
+    return;
+  }
+  const int64_t width = b_->global[1];
+  std::vector<float> all;
+  for (const AdapterSize& size : sizes)
+    all.insert(all.end(), static_cast<size_t>(width), static_cast<float>(size.scale));
+  scales_ = ctx.from_host<float>(all, {static_cast<int64_t>(all.size())});
 }
 
 void Adapter::make_vector(const Scope& scope, const Parameter& weight, const Dim& out,
@@ -296,12 +394,15 @@ std::optional<ExpertAdapter> ExpertAdapter::of(const Scope& scope, const Paramet
   return ExpertAdapter(scope, weight, *plan);
 }
 
-ExpertAdapter::ExpertAdapter(const Scope& scope, const Parameter& weight, const AdapterPlan& plan)
-    : plan_(&plan), scale_(plan.options().scale), shared_(plan.options().share_experts) {
+ExpertAdapter::ExpertAdapter(const Scope& scope, const Parameter& weight, AdapterPlan& plan)
+    : plan_(&plan), shared_(plan.options().share_experts) {
   const AdapterOptions& options = plan.options();
-  const Dim experts = shared_ ? Dim{"all_experts", 1} : weight.dims[0], rank{kRank, options.rank};
-  a_ = &scope.param(kDown, {experts, rank, weight.dims[2]}, initial_a(options, weight.dims[2].size),
-                    true, ParamRole::expert_matrix);
+  const AdapterSize size = plan.size_of(scope.path(), "");
+  scale_ = static_cast<float>(size.scale);
+  const Dim experts = shared_ ? Dim{"all_experts", 1} : weight.dims[0], rank{kRank, size.rank};
+  a_ = &scope.param(kDown, {experts, rank, weight.dims[2]},
+                    initial_a(options, size.rank, weight.dims[2].size), true,
+                    ParamRole::expert_matrix);
   b_ = &scope.param(kUp, {experts, weight.dims[1], rank},
                     options.b_std > 0 ? Init::normal(options.b_std) : Init::zeros(), true,
                     ParamRole::expert_matrix);
@@ -323,7 +424,8 @@ Tensor Adapter::kept(const Tensor& x) const {
 
 Tensor Adapter::add_to(const Tensor& y, const Tensor& x) const {
   if (!plan_->is_on()) return y;
-  const Tensor inner = scale(linear(x, a_->use()), scale_);
+  const Tensor down = linear(x, a_->use()),
+               inner = scales_.defined() ? times_columns(down, scales_) : scale(down, scale_);
   return rows_.defined() ? spread_linear(inner, b_->use(), rows_, y)
                          : linear(inner, b_->use(), {}, y);
 }
@@ -351,7 +453,7 @@ Tensor Adapter::all_of_b() const {
                                     .accumulate = false,
                                     .src_dtype = blocks.dtype(),
                                     .dst_dtype = DType::f32});
-  return out;
+  return scales_.defined() ? times_columns(out, scales_) : out;
 }
 
 Tensor Adapter::scaled(const Tensor& sum) const {

@@ -19,11 +19,27 @@
 
 namespace mtrain {
 
+/// The rank of an adapter, and s: alpha / rank, or alpha / sqrt(rank).
+struct AdapterSize {
+  int64_t rank = 0;
+  double alpha = 0, scale = 1;
+  bool operator==(const AdapterSize&) const = default;
+};
+
+/// A rank or an alpha for the matrices that match a pattern.
+struct AdapterNumber {
+  std::string pattern;
+  double number = 0;
+};
+
 struct AdapterOptions {
   int64_t rank = 0;
-  float scale = 1;             // s: alpha / rank, or alpha / sqrt(rank)
+  double alpha = 0;
+  bool rslora = false;                                 // s is alpha / sqrt(rank)
+  std::vector<AdapterNumber> ranks = {}, alphas = {};  // override rank and alpha
   float b_std = 0;             // standard deviation of the initial b; 0: zeros
-  float a_std = 0;             // of the initial a; 0: uniform within 1 / sqrt(inputs)
+  bool gaussian = false;       // the initial a has deviation 1 / rank; else uniform within
+                               // 1 / sqrt(inputs)
   float dropout = 0;           // probability of dropping an element of x before a, while training
   bool principal = false;      // a and b start from singular vectors (train/principal_start.h)
   bool vectors = false;        // no a and b: a vector multiplies the results or the inputs
@@ -47,6 +63,10 @@ class MT_API AdapterPlan {
   /// other names of Hugging Face's Llama, and all-linear, stand for such patterns.
   std::vector<size_t> matrices_of(const std::string& weight,
                                   const std::vector<LogicalMatrix>& matrices);
+  /// The size of the adapter of a matrix with the name `matrix` ("q", or empty: the only one) in
+  /// the weight of a layer. The first pattern of `ranks` and of `alphas` that matches counts; it
+  /// matches as in matrices_of().
+  AdapterSize size_of(const std::string& weight, const std::string& matrix);
   /// Whether the vector of a weight multiplies its inputs. Error(config) if `feedforward` matches
   /// only some of the weight's matrices, since all of them share the inputs.
   bool scales_input(const std::string& weight, const std::vector<LogicalMatrix>& matrices);
@@ -66,7 +86,7 @@ class MT_API AdapterPlan {
 
   /// The names that patterns could match, within blocks: "attn.qkv", "attn.qkv.q", …
   const std::set<std::string>& candidates() const { return candidates_; }
-  /// A pattern of the list "targets", "exclude", "feedforward" or "train".
+  /// A pattern of the list "targets", "exclude", "feedforward", "train", "ranks" or "alphas".
   struct Unmatched {
     std::string list, pattern;
   };
@@ -79,6 +99,8 @@ class MT_API AdapterPlan {
   using List = std::vector<std::string> AdapterOptions::*;
   static std::string list_name(List list);
   bool matches(List list, const std::string& name, const std::string& path);
+  double number_of(const char* list, const std::vector<AdapterNumber>& numbers,
+                   const std::string& weight, const std::string& matrix, double otherwise);
 
   AdapterOptions options_;
   std::set<std::string> candidates_;
@@ -89,7 +111,9 @@ class MT_API AdapterPlan {
 
 /// The adapters of one weight, which may hold several matrices (LogicalMatrix): each has its own a
 /// and b. Their a are the rows of one parameter `lora_a` [matrices · rank, in]; their b are the
-/// rows of `lora_b` [out, rank] that the matrices have in the weight. If the weight is sharded over
+/// rows of `lora_b` [out, rank] that the matrices have in the weight. If the matrices have several
+/// ranks, `rank` is the largest, and the rows of a and columns of b beyond a matrix's own are
+/// zeros, which have no gradient. If the weight is sharded over
 /// tensor-parallel ranks, so is the parameter that has the same dimension; the gradients of the
 /// other one are partial sums. The magnitudes m are those of the rows of the weight:
 /// `lora_magnitude` [out] is m - ‖w‖, which starts as zeros, so that initialization needs no norms
@@ -126,6 +150,10 @@ class MT_API Adapter {
                    const std::vector<size_t>& matrices, bool of_input);
   bool scales(bool inputs) const { return vector_ && plan_->is_on() && inputs == of_input_; }
   Tensor times_vector(const Tensor& x) const { return scale_columns(x, vector_->use(), gain_); }
+  /// The parameters of a and b for matrices of these sizes.
+  void make_factors(const Scope& scope, const Parameter& weight, const Dim& out, const Dim& in,
+                    const std::vector<size_t>& matrices, const std::vector<AdapterSize>& sizes);
+  void set_scales(ExecutionContext& ctx, const std::vector<AdapterSize>& sizes);
   Tensor add_to(const Tensor& y, const Tensor& x) const;
   Tensor kept(const Tensor& x) const;
   Tensor scaled(const Tensor& sum) const;
@@ -135,7 +163,9 @@ class MT_API Adapter {
   Parameter *a_ = nullptr, *b_ = nullptr, *magnitudes_ = nullptr, *vector_ = nullptr;
   bool of_input_ = false;  // the vector multiplies the inputs, not the results
   ColumnGain gain_ = {};   // 1 + vector, where the rows have an adapter
-  float scale_, dropout_;
+  float scale_ = 1, dropout_;
+  Tensor scales_;  // float [matrices · rank], where the matrices have several factors: then
+                   // scale_ is 1
   uint64_t dropout_key_;
   Tensor rows_;  // int32 [out · matrices]: the row of b for each block of `rank` columns of the
                  // block matrix [out, matrices · rank]; -1: a block of zeros. Undefined: the block
@@ -156,10 +186,10 @@ class MT_API ExpertAdapter {
   Tensor add_to(const Tensor& y, const Tensor& x, const RowCounts& rows) const;
 
  private:
-  ExpertAdapter(const Scope& scope, const Parameter& weight, const AdapterPlan& plan);
+  ExpertAdapter(const Scope& scope, const Parameter& weight, AdapterPlan& plan);
   const AdapterPlan* plan_;
   Parameter *a_, *b_;
-  float scale_;
+  float scale_ = 1;
   bool shared_;
 };
 

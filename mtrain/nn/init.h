@@ -2,6 +2,7 @@
 // not depend on the parallel layout, the thread count or the order in which modules are built.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,8 @@ namespace mtrain {
 struct Init {
   enum class Kind : uint8_t { constant, normal, uniform } kind = Kind::constant;
   float value = 0;  // the constant, the standard deviation, or the bound
+  /// Multiplies the value of an element, by its index in the whole parameter. Empty: 1.
+  std::function<float(int64_t)> factor = {};
 
   static Init zeros() { return {Kind::constant, 0}; }
   static Init ones() { return {Kind::constant, 1}; }

@@ -17,6 +17,8 @@ constexpr ForeignName kTuningNames[] = {
     {"layers_to_transform", "PEFT", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
     {"peft_layers_to_transform", "axolotl", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
     {"layers_pattern", "PEFT", "peft.targets", "patterns with the blocks, such as ['layers.0.*', 'layers.1.attn.*']"},
+    {"rank_pattern", "PEFT", "peft.ranks", "a list, such as ['q_proj:16', 'mlp.*:4']"},
+    {"alpha_pattern", "PEFT", "peft.alphas", "a list, such as ['q_proj:32']"},
     {"lora_modules_to_save", "axolotl", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
     {"additional_target", "LLaMA-Factory", "peft.train", "patterns of mtrain's names, such as [embed.weight, head.weight]"},
     {"lora_target", "LLaMA-Factory", "peft.targets", "all is the default, []; other names as a list"},

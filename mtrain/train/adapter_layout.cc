@@ -45,14 +45,16 @@ class Layers {
     const Shape a = first ? first->global : Shape{},
                 b = first ? session_.parameters.find(cat(layer, ".lora_b"))->global : Shape{};
     if (weight.global.rank() == 3) {  // experts, or one adapter for all of them
-      out.sizes = {layer, b[0] * b[1], weight.global[2], a[0], a, b};
+      out.sizes = {layer, b[0] * b[1], weight.global[2], {}, a, b};
+      out.sizes.sizes.assign(static_cast<size_t>(a[0]), plan_.size_of(layer, ""));
       for (int64_t row = 0; row < weight.global[0] * weight.global[1]; ++row)
         out.matrix_of.push_back(a[0] == 1 ? 0 : row / weight.global[1]);
       return &out;
     }
     const std::vector<size_t> matrices = plan_.matrices_of(layer, weight.matrices);
-    out.sizes = {
-        layer, weight.global[0], weight.global[1], static_cast<int64_t>(matrices.size()), a, b};
+    out.sizes = {layer, weight.global[0], weight.global[1], {}, a, b};
+    for (size_t m : matrices)
+      out.sizes.sizes.push_back(plan_.size_of(layer, weight.matrices[m].name));
     if (vector)
       out.sizes.vector = vector->global,
       out.sizes.of_input = plan_.scales_input(layer, weight.matrices);
@@ -119,7 +121,12 @@ AdaptedTensor adapted_tensor(const HfTensor& tensor, const HfPlacement& place,
       const int64_t row = run.parameter_row + i,
                     matrix = layer->matrix_of[static_cast<size_t>(row)];
       if (matrix < 0) continue;
-      const AdaptedTensor::Block block{layer->sizes.layer, matrix};
+      const AdaptedLayer& sizes = layer->sizes;
+      const AdaptedTensor::Block block{
+          .layer = sizes.layer,
+          .matrix = matrix,
+          .size = sizes.sizes[static_cast<size_t>(matrix)],
+          .width = sizes.b.rank() > 0 ? sizes.b[sizes.b.rank() - 1] : 0};
       auto at = std::ranges::find(out.blocks, block);
       if (at == out.blocks.end()) at = out.blocks.insert(at, block);
       out.experts = out.experts || layer->sizes.a.rank() == 3;

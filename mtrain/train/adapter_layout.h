@@ -5,18 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/nn/adapter.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/hf_tensors.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 
-/// The adapters of one weight of the folder, in blocks of `rank` rows of a and columns of b.
+/// The adapters of one weight of the folder, in blocks of rows of a and columns of b.
 struct AdaptedTensor {
   /// A matrix of one of mtrain's weights.
   struct Block {
     std::string layer;   // "layers.3.attn.qkv"
     int64_t matrix = 0;  // index among the weight's matrices with adapters
+    AdapterSize size = {};
+    int64_t width = 0;  // the largest rank of the weight's matrices: columns of lora_b
     bool operator==(const Block&) const = default;
   };
   struct Row {
@@ -38,10 +41,11 @@ struct AdaptedTensor {
 /// experts share an adapter.
 struct AdaptedLayer {
   std::string layer;
-  int64_t out = 0, in = 0, matrices = 0;
-  Shape a = {}, b = {};   // of lora_a and lora_b; empty for a layer with a vector
-  Shape vector = {};      // of ia3_l
-  bool of_input = false;  // the vector multiplies the inputs
+  int64_t out = 0, in = 0;
+  std::vector<AdapterSize> sizes = {};  // of its matrices
+  Shape a = {}, b = {};                 // of lora_a and lora_b; empty for a layer with a vector
+  Shape vector = {};                    // of ia3_l
+  bool of_input = false;                // the vector multiplies the inputs
 };
 
 /// A tensor of the folder with rows of parameters that peft.train names.

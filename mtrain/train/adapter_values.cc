@@ -11,6 +11,7 @@
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
 #include "mtrain/train/adapter_layout.h"
+#include "mtrain/train/adapter_modules.h"
 #include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
 #include "mtrain/train/model_options.h"
@@ -33,12 +34,6 @@ auto find_named(const Items& items, const std::string& name, const Name& name_of
   return std::ranges::find_if(items, is_root, name_of);
 }
 
-/// lora_a [matrices · rank, in] and lora_b [out, rank] of a layer; lora_magnitude [out] if it has
-/// one.
-struct LayerValues {
-  std::vector<float> a, b, magnitude = {};
-};
-
 /// The norms of the rows of the weights in the folder of model.init_from.
 class BaseNorms {
  public:
@@ -58,100 +53,6 @@ class BaseNorms {
   const HfDir folder_;
   const HfWeights weights_;
 };
-
-/// `norms`: of the rows of the weight; empty: without magnitude.
-PeftModule peft_module(const AdaptedTensor& tensor,
-                       const std::map<std::string, LayerValues>& values, const PeftSection& peft,
-                       std::vector<float> norms) {
-  const int64_t r = peft.rank;
-  const auto blocks = static_cast<int64_t>(tensor.blocks.size());
-  PeftModule out{.weight = tensor.name,
-                 .out = tensor.out,
-                 .in = tensor.in,
-                 .rank = blocks * r,
-                 .scale = peft.scale(),
-                 .transposed = tensor.transposed,
-                 .stacks = tensor.stacks,
-                 .experts = tensor.experts,
-                 .a = {},
-                 .b = {}};
-  for (const AdaptedTensor::Block& block : tensor.blocks) {
-    const auto from = values.at(block.layer).a.begin() + block.matrix * r * tensor.in;
-    out.a.insert(out.a.end(), from, from + r * tensor.in);
-  }
-  out.b.assign(static_cast<size_t>(out.out * out.rank), 0);
-  for (const AdaptedTensor::Row& row : tensor.rows)
-    std::copy_n(values.at(tensor.blocks[row.block].layer).b.begin() + row.layer_row * r, r,
-                out.b.begin() + row.row * out.rank + static_cast<int64_t>(row.block) * r);
-  if (!norms.empty())
-    for (const AdaptedTensor::Row& row : tensor.rows)
-      norms[static_cast<size_t>(row.row)] +=
-          values.at(tensor.blocks[row.block].layer).magnitude[static_cast<size_t>(row.layer_row)];
-  out.magnitude = std::move(norms);
-  const auto factor = static_cast<double>(blocks);
-  out.alpha = peft.alpha * (peft.rslora ? std::sqrt(factor) : factor);
-  return out;
-}
-
-/// Writes a module's values to those of the layers. Returns what does not fit; empty: all did.
-std::string take_module(const PeftModule& m, const AdaptedTensor& tensor, const PeftSection& peft,
-                        std::map<std::string, LayerValues>& values) {
-  const int64_t r = peft.rank;
-  const auto blocks = static_cast<int64_t>(tensor.blocks.size());
-  if (m.out != tensor.out || m.in != tensor.in)
-    return cat(m.module(), " is for a weight [", m.out, ", ", m.in, "], and this model's is [",
-               tensor.out, ", ", tensor.in, "]");
-  if (tensor.experts && peft.share_expert_adapters)
-    return cat(m.module(), " is of one expert, and peft.share_expert_adapters is true");
-  if (m.rank != r && m.rank != blocks * r)
-    return cat(m.module(), " has rank ", m.rank, ", and peft.rank is ", r);
-  if (std::abs(m.scale - peft.scale()) > 1e-6 * peft.scale())
-    return cat(m.module(), " is multiplied by ", m.scale, ", and peft.alpha and peft.rank say ",
-               peft.scale());
-  const bool shared = m.rank == r;  // one a for all blocks
-  for (int64_t k = 0; k < blocks; ++k) {
-    const AdaptedTensor::Block& block = tensor.blocks[static_cast<size_t>(k)];
-    std::copy_n(m.a.begin() + (shared ? 0 : k * r * m.in), r * m.in,
-                values[block.layer].a.begin() + block.matrix * r * m.in);
-  }
-  std::vector<bool> covered(static_cast<size_t>(m.out), false);
-  for (const AdaptedTensor::Row& row : tensor.rows) {
-    covered[static_cast<size_t>(row.row)] = true;
-    const auto from = m.b.begin() + row.row * m.rank;
-    const int64_t own = shared ? 0 : static_cast<int64_t>(row.block) * r;
-    for (int64_t k = 0; k < m.rank; ++k)
-      if ((k < own || k >= own + r) && from[k] != 0)
-        return cat(m.module(), ": lora_B mixes the ranks of several matrices in row ", row.row);
-    std::copy_n(from + own, r,
-                values[tensor.blocks[row.block].layer].b.begin() + row.layer_row * r);
-  }
-  for (int64_t row = 0; row < m.out; ++row)
-    for (int64_t k = 0; !covered[static_cast<size_t>(row)] && k < m.rank; ++k)
-      if (m.b[static_cast<size_t>(row * m.rank + k)] != 0)
-        return cat(m.module(), ": lora_B has values in row ", row,
-                   ", whose matrix is not in peft.targets");
-  return {};
-}
-
-/// Writes a module's magnitudes to those of the layers, as differences to the norms of the weight.
-/// Returns what does not fit.
-std::string take_magnitude(const PeftModule& m, const AdaptedTensor& tensor,
-                           const std::vector<float>& norms,
-                           std::map<std::string, LayerValues>& values) {
-  constexpr float kClose = 1e-4f;
-  std::vector<bool> covered(norms.size(), false);
-  for (const AdaptedTensor::Row& row : tensor.rows) {
-    const auto at = static_cast<size_t>(row.row);
-    covered[at] = true;
-    values[tensor.blocks[row.block].layer].magnitude[static_cast<size_t>(row.layer_row)] =
-        m.magnitude[at] - norms[at];
-  }
-  for (size_t row = 0; row < norms.size(); ++row)
-    if (!covered[row] && std::abs(m.magnitude[row] - norms[row]) > kClose * norms[row])
-      return cat(m.module(), ": lora_magnitude_vector changes row ", row,
-                 ", whose matrix is not in peft.targets");
-  return {};
-}
 
 /// Adds rows of a weight of the folder to the parameter of which they are rows, and gives the sums
 /// the norms of `magnitude`, unless that is empty.
@@ -331,7 +232,7 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
         faults.push_back(std::move(fault));
       continue;
     }
-    if (tensor->blocks.size() > 1 && m.rank == peft.rank) split = &m;
+    if (m.rank < rank_of(*tensor)) split = &m;
     std::string fault = take_module(m, *tensor, peft, values);
     if (fault.empty() && norms && adapter.dora)
       fault = take_magnitude(m, *tensor, norms->of(*tensor), values);

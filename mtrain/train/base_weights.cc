@@ -49,7 +49,11 @@ std::string base_identity(const Recipe& recipe) {
   std::string out = random ? "random" : base_identity(recipe.resolve(s.model.init_from));
   if (random || s.model.init_upcycle) out += cat(", seed ", s.rng.seed);  // of routers, too
   // The frozen weights are what adapters of this rank and factor leave of them.
-  if (s.peft.starts_principal()) out += cat(", pissa ", s.peft.rank, " x ", s.peft.scale());
+  if (s.peft.starts_principal()) {
+    out += cat(", pissa ", s.peft.rank, " x ", s.peft.scale());
+    for (const auto* numbers : {&s.peft.ranks, &s.peft.alphas})
+      if (!numbers->empty()) out += cat("; ", join(*numbers, ", "));
+  }
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include "mtrain/train/model_options.h"
 
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -30,15 +31,50 @@ ReduceOptions reduce_options(const Settings& s) {
   return options;
 }
 
+namespace {
+
+/// The entries of peft.ranks or peft.alphas. `whole`: their numbers are integers of at least 1;
+/// else positive. Error(config) for any other.
+std::vector<AdapterNumber> numbers_of(const char* setting, const std::vector<std::string>& entries,
+                                      bool whole) {
+  constexpr double kLargest = 1 << 20;
+  std::vector<AdapterNumber> out;
+  for (const std::string& entry : entries) {
+    const size_t colon = entry.rfind(':');
+    AdapterNumber one;
+    bool valid = false;
+    if (colon != std::string::npos) {
+      one.pattern = trim(std::string_view(entry).substr(0, colon));
+      const std::string number(trim(std::string_view(entry).substr(colon + 1)));
+      const char* end = number.data() + number.size();
+      const auto [at, error] = std::from_chars(number.data(), end, one.number);
+      valid = error == std::errc() && at == end && !one.pattern.empty() && one.number > 0 &&
+              one.number <= kLargest && (!whole || one.number == std::floor(one.number));
+    }
+    MT_USER_CHECK(valid, ErrorClass::config,
+                  cat("peft.", setting, ": '", printable(entry, 60), "' is no pattern with a ",
+                      whole ? "rank" : "positive number"),
+                  whole ? "wanted PATTERN:RANK, such as q_proj:16"
+                        : "wanted PATTERN:ALPHA, such as q_proj:32");
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::optional<AdapterPlan> adapter_plan(const Settings& s) {
   const PeftSection& peft = s.peft;
   if (!peft.frozen()) return std::nullopt;
   return AdapterPlan(
       {.rank = peft.rank,
-       .scale = static_cast<float>(peft.scale()),
+       .alpha = peft.alpha,
+       .rslora = peft.rslora,
+       .ranks = numbers_of("ranks", peft.ranks, true),
+       .alphas = numbers_of("alphas", peft.alphas, false),
        // Without weights, only gradients matter: then none of them is 0.
        .b_std = s.model.init_from.empty() ? 0.02f : 0.0f,
-       .a_std = peft.init == "gaussian" ? 1 / static_cast<float>(peft.rank) : 0,
+       .gaussian = peft.init == "gaussian",
        .dropout = static_cast<float>(peft.dropout),
        .principal = peft.starts_principal(),
        .vectors = peft.type == "ia3",

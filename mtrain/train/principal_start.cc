@@ -27,6 +27,11 @@ void round_to(DType dtype, std::vector<float>& values, ExecutionContext& ctx) {
   ctx.download(wide, values.data());
 }
 
+/// As layers compute with it.
+double factor_of(const AdapterSize& size) {
+  return static_cast<double>(static_cast<float>(size.scale));
+}
+
 struct ProductSizes {
   int64_t in, rank;
   double scale;
@@ -78,12 +83,14 @@ void PrincipalStart::split(const Parameter& weight, std::span<float> whole) {
   if (plan == plans_.end()) return;
   Parameter &a = *parameters_.find(cat(layer_of(weight.name), ".lora_a")),
             &b = *parameters_.find(cat(layer_of(weight.name), ".lora_b"));
-  const int64_t in = weight.global[1], r = options_.rank;
-  const auto scale = static_cast<double>(options_.scale);
+  AdapterPlan sizes(options_);
+  const int64_t in = weight.global[1], width = b.global[1];
   std::vector<float> all_a(static_cast<size_t>(a.global.numel())),
       all_b(static_cast<size_t>(b.global.numel()), 0);
   for (size_t at = 0; at < plan->second.size(); ++at) {
     const LogicalMatrix& matrix = weight.matrices[plan->second[at]];
+    const AdapterSize size = sizes.size_of(layer_of(weight.name), matrix.name);
+    const int64_t r = size.rank;
     std::vector<float> values;
     std::vector<int64_t> rows;
     for (const RowRange& range : matrix.rows)
@@ -95,22 +102,27 @@ void PrincipalStart::split(const Parameter& weight, std::span<float> whole) {
     const auto out = static_cast<int64_t>(rows.size());
     const SingularVectors found = largest_singular_vectors(values, out, in, r, threads_);
     for (int64_t k = 0; k < r; ++k) {
-      const double root = std::sqrt(found.values[static_cast<size_t>(k)] / scale);
+      const double root = std::sqrt(found.values[static_cast<size_t>(k)] / factor_of(size));
       for (int64_t c = 0; c < in; ++c)
-        all_a[static_cast<size_t>((static_cast<int64_t>(at) * r + k) * in + c)] =
+        all_a[static_cast<size_t>((static_cast<int64_t>(at) * width + k) * in + c)] =
             static_cast<float>(root * found.right[static_cast<size_t>(k * in + c)]);
       for (int64_t i = 0; i < out; ++i)
-        all_b[static_cast<size_t>(rows[static_cast<size_t>(i)] * r + k)] =
+        all_b[static_cast<size_t>(rows[static_cast<size_t>(i)] * width + k)] =
             static_cast<float>(root * found.left[static_cast<size_t>(k * out + i)]);
     }
   }
   ExecutionContext& ctx = a.master.context();
   round_to(a.dtype, all_a, ctx);
   round_to(b.dtype, all_b, ctx);
-  for (size_t at = 0; at < plan->second.size(); ++at)
-    take_product(weight.matrices[plan->second[at]],
-                 std::span<const float>(all_a).subspan(at * static_cast<size_t>(r * in)), all_b,
-                 {.in = in, .rank = r, .scale = scale}, whole);
+  for (size_t at = 0; at < plan->second.size(); ++at) {
+    const LogicalMatrix& matrix = weight.matrices[plan->second[at]];
+    take_product(matrix,
+                 std::span<const float>(all_a).subspan(at * static_cast<size_t>(width * in)), all_b,
+                 {.in = in,
+                  .rank = width,
+                  .scale = factor_of(sizes.size_of(layer_of(weight.name), matrix.name))},
+                 whole);
+  }
   put_part(a, all_a);
   put_part(b, all_b);
 }

@@ -55,11 +55,12 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan, const Param
   for (const auto& [list, pattern] : plan.unmatched()) {
     if (list == "targets" && peft.targets.empty()) continue;
     if (list == "feedforward" && peft.feedforward == defaults.feedforward) continue;
-    const bool further = list == "train";
+    const bool further = list == "train", sizes = list == "ranks" || list == "alphas";
     throw Error(ErrorClass::config,
                 cat("peft.", list, ": '", printable(pattern), "' matches no ",
                     list == "feedforward" ? "weight of peft.targets"
                     : further             ? "parameter of the model"
+                    : sizes               ? "weight with an adapter"
                                           : "weight of the model"),
                 further ? parameter_names(parameters) : choice);
   }

@@ -1,4 +1,5 @@
-// add, mul, scale, silu_mul, gelu, embedding, spread_linear, scale_columns and dropout.
+// add, mul, scale, silu_mul, gelu, embedding, spread_linear, scale_columns, times_columns and
+// dropout.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -297,6 +298,29 @@ TEST_CASE("scale_columns: values and gradients") {
         c.bound.sums = 32;
         check(c, figures);
       }
+}
+
+TEST_CASE("times_columns: constant factors of the columns") {
+  Figures figures("times_columns");
+  for (int64_t rows : {1, 600})
+    for (int64_t cols : {1, 33, 257}) {
+      std::vector<float> factors;
+      for (int64_t i = 0; i < cols; ++i) factors.push_back(0.5f + static_cast<float>(i % 5));
+      const auto times = [=](Values x) {
+        for (size_t i = 0; i < x.size(); ++i) x[i] *= factors[i % factors.size()];
+        return x;
+      };
+      Case c{.name = cat("times_columns ", rows, " x ", cols), .out = {rows, cols}};
+      c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x")}};
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        return times_columns(t[0], ctx.from_host<float>(factors, {cols}));
+      };
+      c.forward = [=](const std::vector<Values>& v) { return times(v[0]); };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{times(dy)};
+      };
+      check(c, figures);
+    }
 }
 
 TEST_CASE("spread_linear: a product with rows of a table in blocks of columns") {

@@ -35,6 +35,9 @@ CASES = {
                                 modules_to_save=["lm_head", "embed_tokens"]), 14, 8.0),
     "pissa": ("llama_tiny", dict(r=4, lora_alpha=6, init_lora_weights="pissa",
                                  target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]), 15),
+    "sizes": ("llama_tiny", dict(r=4, lora_alpha=8, use_dora=True, rank_pattern={"v_proj": 2, "down_proj": 6},
+                                 alpha_pattern={"v_proj": 10, "o_proj": 3},
+                                 target_modules=["q_proj", "v_proj", "o_proj", "down_proj"]), 17),
     "ia3": ("llama_tiny", dict(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"]), 16),
 }
 BOS, EOS = 1, 2

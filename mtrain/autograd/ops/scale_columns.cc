@@ -125,7 +125,26 @@ struct ScaleColumns {
   }
 };
 
+struct TimesColumns {
+  Tensor factors = {};
+
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("times_columns", x).unsharded(1, "each column has a factor of its own");
+  }
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) { return scaled_columns(ctx, x, factors); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    if (g[0].wanted()) g[0].give(ctx, scaled_columns(ctx, dy, factors));
+  }
+};
+
 }  // namespace
+
+Tensor times_columns(const Tensor& x, const Tensor& factors) {
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && factors.dtype() == DType::f32 &&
+               factors.numel() == x.size(1),
+           "x ", x.shape(), ", factors ", factors.shape());
+  return apply(TimesColumns{.factors = factors}, x);
+}
 
 Tensor scale_columns(const Tensor& x, const Tensor& v, const ColumnGain& gain) {
   MT_CHECK(x.shape().rank() == 2 && x.contiguous() && v.contiguous() && v.numel() == x.size(1),

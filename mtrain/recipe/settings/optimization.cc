@@ -286,6 +286,11 @@ void PeftSection::bind(Fields& f) {
       .example("adapters/mine")
       .resume(ResumeClass::start)
       .input_path();
+  bind_sizes(f);
+  bind_names(f);
+}
+
+void PeftSection::bind_sizes(Fields& f) {
   f("rank", rank, "rank of an adapter")
       .min(1)
       .resume(impossible)
@@ -293,6 +298,12 @@ void PeftSection::bind(Fields& f) {
   f("alpha", alpha, "an adapter's output is multiplied by alpha / rank")
       .exclusive_min(0)
       .renamed_from({"lora_alpha"});
+  f("ranks", ranks,
+    "other ranks for weights of targets, each as PATTERN:RANK, with patterns as in targets; the "
+    "first that matches counts")
+      .example("['v_proj:16', 'mlp.*:4']")
+      .resume(impossible);
+  f("alphas", alphas, "other alphas, each as PATTERN:ALPHA").example("['v_proj:32']");
   f("rslora", rslora,
     "multiply an adapter's output by alpha / sqrt(rank), so that large ranks learn as fast "
     "(arXiv:2312.03732)")
@@ -306,6 +317,9 @@ void PeftSection::bind(Fields& f) {
     "(LoRA+, arXiv:2402.12354)")
       .exclusive_min(0)
       .renamed_from({"loraplus_lr_ratio"});
+}
+
+void PeftSection::bind_names(Fields& f) {
   f("targets", targets,
     "weights that get adapters, by their name within a block, such as attn.qkv, or that of one "
     "matrix, such as attn.qkv.q, or with its block, such as layers.3.attn.qkv; * matches any "

@@ -76,16 +76,21 @@ struct PeftSection {
   double alpha = 32, dropout = 0, lr_ratio = 1;
   bool rslora = false, double_quant = true;
   std::vector<std::string> targets, exclude, train, feedforward = {"mlp.down"};
+  std::vector<std::string> ranks, alphas;  // "PATTERN:NUMBER"
   /// `targets`, or the default targets of this type if `targets` is empty.
   std::vector<std::string> adapted() const;
   /// Whether the model's weights are frozen.
   bool frozen() const { return type != "none"; }
   /// Whether adapters start from the singular vectors of their weights.
   bool starts_principal() const { return frozen() && init == "pissa" && init_from.empty(); }
-  /// The factor of an adapter's output.
+  /// The factor of an adapter's output, unless `ranks` or `alphas` give another one.
   double scale() const;
   bool share_expert_adapters = true;
   void bind(Fields& f);
+
+ private:
+  void bind_sizes(Fields& f);
+  void bind_names(Fields& f);
 };
 
 }  // namespace mtrain

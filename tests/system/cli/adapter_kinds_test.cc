@@ -99,6 +99,9 @@ TEST_CASE("adapters that start from singular vectors train and are exported as i
   // Without a step nothing has changed, and the model is the folder's.
   done(scratch, "r.yaml -q run.dir=zero train.steps=0 " + kSettings.at("pissa"));
   CHECK(eval_loss(scratch, "zero") == doctest::Approx(eval_loss(scratch, "there")).epsilon(1e-6));
+  const std::string ranks = kSettings.at("pissa") + "'peft.ranks=[v_proj:2, mlp.down:6]' ";
+  done(scratch, "r.yaml -q run.dir=ranks train.steps=0 'peft.alphas=[k_proj:3]' " + ranks);
+  CHECK(eval_loss(scratch, "ranks") == doctest::Approx(eval_loss(scratch, "there")).epsilon(1e-6));
   done(scratch, "r.yaml -q run.dir=rs peft.rslora=true " + kSettings.at("pissa"));
   done(scratch, "-q merge rs --into merged");
   CHECK(eval_loss(scratch, "merged") == doctest::Approx(eval_loss(scratch, "rs")).epsilon(2e-6));

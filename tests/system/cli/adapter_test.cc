@@ -48,7 +48,10 @@ const std::map<std::string, std::string> kSettings = {
      "'peft.targets=[q_proj, v_proj, o_proj, up_proj, down_proj]' "},
     {"plus",
      "peft.type=dora peft.rank=4 peft.alpha=8 'peft.targets=[q_proj, down_proj]' peft.lr_ratio=8 "
-     "'peft.train=[embed.weight, head.weight]' "}};
+     "'peft.train=[embed.weight, head.weight]' "},
+    {"sizes",
+     "peft.type=dora peft.rank=4 peft.alpha=8 'peft.targets=[q_proj, v_proj, o_proj, down_proj]' "
+     "'peft.ranks=[v_proj:2, mlp.down:6]' 'peft.alphas=[attn.qkv.v:10, o_proj:3]' "}};
 
 /// A scratch folder with the base, the records of a golden case, and its adapters as `start`.
 void write_case(const Scratch& scratch, const std::string& name) {
@@ -186,6 +189,8 @@ TEST_CASE("adapters learn the same in every layout") { check_layouts("all"); }
 TEST_CASE("adapters with magnitudes learn the same in every layout") { check_layouts("dora"); }
 
 TEST_CASE("adapters and whole modules learn the same in every layout") { check_layouts("plus"); }
+
+TEST_CASE("adapters of several ranks learn the same in every layout") { check_layouts("sizes"); }
 
 namespace {
 
@@ -375,6 +380,9 @@ TEST_CASE("adapters that do not fit are refused by name") {
   refuses(run + "'peft.train=[no.such]'", "peft.train: 'no.such' matches no parameter");
   refuses("check r.yaml 'peft.targets=[attn.query]'", "'attn.query' matches no weight");
   refuses("check r.yaml 'peft.targets=[cross.*]'", "'cross.*' matches no weight");
+  refuses("check r.yaml 'peft.ranks=[cross.*:2]'", "'cross.*' matches no weight with an adapter");
+  refuses("check r.yaml 'peft.ranks=[q_proj:2.5]'", "'q_proj:2.5' is no pattern with a rank");
+  refuses("check r.yaml 'peft.alphas=[q_proj]'", "'q_proj' is no pattern with a positive number");
   refuses("check r.yaml " + set + "peft.init_from=start peft.rank=8",
           "model.layers.0.self_attn.q_proj has rank 4, and peft.rank is 8");
   for (const char* dtype : {"fp32", "auto"})
