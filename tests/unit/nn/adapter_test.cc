@@ -19,7 +19,7 @@ constexpr int64_t kIn = 40, kOut = 24, kRank = 3, kAdapterTokens = 5;
 struct Shop {
   Shop(std::vector<std::string> targets, DType dtype, float dropout = 0)
       : plan({.rank = kRank,
-              .scale = 1.5f,
+              .alpha = 1.5 * kRank,
               .b_std = 0.5f,
               .dropout = dropout,
               .magnitudes = true,
@@ -166,7 +166,7 @@ TEST_CASE("adapters of experts: one for each, or one for all") {
     Fixture lab;
     ParamList list;
     AdapterPlan plan({.rank = kRank,
-                      .scale = 0.5f,
+                      .alpha = 0.5 * kRank,
                       .b_std = 0.5f,
                       .share_experts = shared,
                       .targets = {"experts"},
@@ -201,3 +201,32 @@ TEST_CASE("adapters of experts: one for each, or one for all") {
 
 }  // namespace
 }  // namespace mtrain
+
+TEST_CASE(
+    "patterns give matrices other ranks and factors; what pads them is zeros and not counted") {
+  Fixture lab;
+  ParamList list;
+  AdapterPlan plan({.rank = 4,
+                    .alpha = 8,
+                    .ranks = {{"lin.q", 2}, {"lin.*", 3}},
+                    .alphas = {{"lin.k", 6}},
+                    .b_std = 0.5f,
+                    .gaussian = true,
+                    .targets = {"*"}});
+  CHECK(plan.size_of("lin", "q") == AdapterSize{2, 8, 4});
+  CHECK(plan.size_of("lin", "k") == AdapterSize{3, 6, 2});
+  CHECK(plan.size_of("other", "") == AdapterSize{4, 8, 2});
+  BuildSettings settings{.ctx = lab.context(), .parameters = list, .adapters = &plan};
+  const Linear layer(Scope(settings) / "lin", {"out", kOut}, {"in", kIn},
+                     {.matrices = {{"q", {{0, 8}}, kIn}, {"k", {{8, 16}}, kIn}}});
+  const Parameter &a = *list.find("lin.lora_a"), &b = *list.find("lin.lora_b");
+  CHECK(a.global == Shape{6, kIn});
+  CHECK(b.global == Shape{kOut, 3});
+  CHECK(a.unused == kIn);
+  CHECK(b.unused == 8);
+  const Values of_a = values_of(a.value), of_b = values_of(b.value);
+  for (int64_t i = 0; i < a.global.numel(); ++i)
+    CHECK((of_a[static_cast<size_t>(i)] == 0) == (i / kIn == 2));
+  for (int64_t i = 0; i < b.global.numel(); ++i)
+    CHECK((of_b[static_cast<size_t>(i)] == 0) == (i < 24 && i % 3 == 2));
+}
