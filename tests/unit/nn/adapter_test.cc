@@ -199,9 +199,6 @@ TEST_CASE("adapters of experts: one for each, or one for all") {
   }
 }
 
-}  // namespace
-}  // namespace mtrain
-
 TEST_CASE(
     "patterns give matrices other ranks and factors; what pads them is zeros and not counted") {
   Fixture lab;
@@ -230,3 +227,6 @@ TEST_CASE(
   for (int64_t i = 0; i < b.global.numel(); ++i)
     CHECK((of_b[static_cast<size_t>(i)] == 0) == (i < 24 && i % 3 == 2));
 }
+
+}  // namespace
+}  // namespace mtrain
