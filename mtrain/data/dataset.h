@@ -125,8 +125,8 @@ class MT_API Dataset {
   /// token at its own position, less than DatasetContext::labels; kIgnoredTarget: it has none.
   static constexpr std::string_view kTokenClasses = "classes of tokens";
 
-  /// The text of the chat template that the dataset's settings choose for conversations; empty:
-  /// none. Exports of the run contain it.
+  /// The text of the chat template with which the dataset formats conversations; empty: it has
+  /// none. Checkpoints record it, and exports of the run contain it.
   virtual std::string chat_template() const { return {}; }
 
   /// A user's text as the samples have it before an answer, such as a turn of a chat template.

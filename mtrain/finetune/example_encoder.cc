@@ -17,21 +17,6 @@
 namespace mtrain::finetune {
 namespace {
 
-std::tm parse_date(const std::string& text) {
-  std::tm out{};
-  std::istringstream in(text);
-  in >> std::get_time(&out, "%Y-%m-%d");
-  out.tm_isdst = 0;
-  std::tm normal = out;
-  const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() &&
-                    ::timegm(&normal) != -1 && normal.tm_mday == out.tm_mday &&
-                    normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config,
-                cat("dataset.date: '", printable(text, 40), "' is not a date"),
-                "write it as 2024-07-26");
-  return normal;  // with its day of the week
-}
-
 bool has_template_file(const fs::path& folder) {
   std::error_code ignored;
   if (folder.empty()) return false;
@@ -42,8 +27,23 @@ bool has_template_file(const fs::path& folder) {
 
 }  // namespace
 
+std::tm parse_date(const std::string& text, const std::string& setting) {
+  std::tm out{};
+  std::istringstream in(text);
+  in >> std::get_time(&out, "%Y-%m-%d");
+  out.tm_isdst = 0;
+  std::tm normal = out;
+  const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() &&
+                    ::timegm(&normal) != -1 && normal.tm_mday == out.tm_mday &&
+                    normal.tm_mon == out.tm_mon;
+  MT_USER_CHECK(real, ErrorClass::config,
+                cat(setting, ": '", printable(text, 40), "' is not a date"),
+                "write it as 2024-07-26");
+  return normal;  // with its day of the week
+}
+
 ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
-    : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date)) {
+    : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date, "dataset.date")) {
   if (!options.chat_template.empty()) {
     MT_USER_CHECK(options.template_path.empty(), ErrorClass::config,
                   "dataset.chat_template and dataset.template_path are both set",

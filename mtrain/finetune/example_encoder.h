@@ -78,4 +78,7 @@ class MT_API ExampleEncoder {
   std::tm date_{};
 };
 
+/// The day of a text such as 2024-07-26. Error(config) that names `setting` for any other.
+MT_API std::tm parse_date(const std::string& text, const std::string& setting);
+
 }  // namespace mtrain::finetune

@@ -13,6 +13,7 @@
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
 #include "mtrain/plugin/stamp.h"
+#include "mtrain/recipe/hf_source.h"
 
 namespace mtrain {
 namespace {
@@ -48,7 +49,7 @@ std::string processor() {
 
 OrderedJson environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
                            const std::string& tokenizer, const std::string& arithmetic,
-                           const std::string& invocation) {
+                           const std::string& invocation, const std::string& chat_template) {
   utsname system{};
   uname(&system);
   OrderedJson binaries = OrderedJson::object(), loaded = OrderedJson::array();
@@ -79,7 +80,9 @@ OrderedJson environment_of(const Recipe& recipe, const PluginHost& plugins, cons
       {"plugins", loaded},
       {"data", data},
       {"tokenizer", tokenizer},
-      {"arithmetic", arithmetic}};
+      {"arithmetic", arithmetic},
+      {"chat_template", chat_template},
+      {"source_config", hf_source_config(recipe)}};
 }
 
 /// The current and shadowed values of settings that must not be saved.
@@ -111,7 +114,8 @@ std::string redacted(std::string text, const std::vector<std::string>& secrets) 
 
 SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
                               const std::string& data, const std::string& tokenizer,
-                              const std::string& arithmetic, const std::string& invocation) {
+                              const std::string& arithmetic, const std::string& invocation,
+                              const std::string& chat_template) {
   const Composition& composition = recipe.config.composition();
   auto secrets = secret_values(recipe.config);
   SavedConfig out;
@@ -127,8 +131,8 @@ SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
     if (override.given) out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
-  out.environment =
-      environment_text(environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation));
+  out.environment = environment_text(
+      environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation, chat_template));
   return out;
 }
 

@@ -13,6 +13,7 @@ namespace mtrain {
 MT_API SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
                                      const std::string& data, const std::string& tokenizer,
                                      const std::string& arithmetic,
-                                     const std::string& invocation = "");
+                                     const std::string& invocation = "",
+                                     const std::string& chat_template = "");
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
 #include "mtrain/recipe/saved_run.h"
 
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/record/train_state.h"
@@ -26,6 +27,17 @@ Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins
   return recipe;
 }
 
+/// Whether the folder or run from which training began is gone. Checkpoints with all weights do
+/// not need it: their recipe has the settings of its model.
+bool start_is_gone(const CheckpointMeta& meta) {
+  const Node saved = parse_yaml(meta.config, "the run's recipe");
+  const Node *from = saved.find("model.init_from"), *peft = saved.find("peft.type");
+  const bool adapters = peft && peft->is(NodeKind::string) && peft->as_text() != "none";
+  if (adapters || !from || !from->is(NodeKind::string) || from->as_text().empty()) return false;
+  std::error_code ignored;
+  return !fs::exists(fs::path(meta.directory) / from->as_text(), ignored);
+}
+
 }  // namespace
 
 SavedRun open_saved_run(const fs::path& given, std::vector<OverrideText> overrides,
@@ -35,6 +47,7 @@ SavedRun open_saved_run(const fs::path& given, std::vector<OverrideText> overrid
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
   RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"),
                         .text = meta.config,
+                        .weights = !start_is_gone(meta),
                         .resolved = true,
                         .directory = meta.directory,
                         .overrides = std::move(overrides)};

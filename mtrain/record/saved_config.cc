@@ -120,9 +120,9 @@ SavedIdentity identity_of(const SavedConfig& config) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
                                                                          : std::string();
   };
-  return {text("name"),       text("directory"),  text("data"),
-          text("tokenizer"),  text("run"),        text("checkpoints"),
-          text("arithmetic"), text("invocation"), text("exports")};
+  return {text("name"),    text("directory"),     text("data"),         text("tokenizer"),
+          text("run"),     text("checkpoints"),   text("arithmetic"),   text("invocation"),
+          text("exports"), text("chat_template"), text("source_config")};
 }
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {

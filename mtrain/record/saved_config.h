@@ -21,7 +21,8 @@ struct MT_API SavedConfig {
   std::string provenance;   // JSON, see provenance.h
   std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run",
                             // "checkpoints", "exports", "invocation", "binaries", "plugins",
-                            // "data", "tokenizer", "arithmetic"}
+                            // "data", "tokenizer", "arithmetic", "chat_template",
+                            // "source_config"}
 };
 
 /// One JSON object, without the texts that a checkpoint stores separately.
@@ -50,6 +51,9 @@ struct SavedIdentity {
                            // its checkpoints; empty for an older version
   std::string exports;  // checkpoint.hf as an absolute folder; empty: not set, or not recorded by
                         // an older version
+  std::string chat_template;  // with which conversations were formatted; empty: none, or not
+                              // recorded by an older version
+  std::string source_config;  // config.json of the folder of model.init_from; likewise
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Where each value was set, from the provenance: {"optimizer.lr", "recipes/x.yaml:3:5"}.

@@ -210,6 +210,10 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
   for (std::string& fault : whole_faults(adapter, layout, recipe))
     faults.push_back(std::move(fault));
   const bool same_type = type_of(adapter) == peft.type;
+  if (warns && !adapter.ia3 && adapter.dropout != peft.dropout)
+    log_warn("the adapters of ", printable(folder), " were trained with lora_dropout ",
+             adapter.dropout, ", and peft.dropout is ", peft.dropout,
+             "\n  help: to train on as before, set peft.dropout=", adapter.dropout);
   if (!same_type)
     faults.push_back(
         cat("they are adapters of ", type_of(adapter), ", and peft.type is ", peft.type));
@@ -284,7 +288,7 @@ void check_adapters(const Recipe& recipe, PluginHost& plugins) {
   if (peft.init_from.empty()) return;
   const fs::path folder = recipe.resolve(peft.init_from);
   fitted_values(read_peft_folder(folder), folder.string(), recipe, adapter_layout(recipe, plugins),
-                nullptr, false);
+                nullptr, true);
 }
 
 namespace {

@@ -102,7 +102,7 @@ class Metadata {
     header_.number("general.file_type", file_type());
     header_.number("general.quantization_version", 2);
     add_gguf_tokenizer(model_.tokenizer, model_.config, whole(config_, "vocab_size"),
-                       architecture_ == "gemma", header_);
+                       architecture_ == "gemma", model_.chat_template, header_);
   }
 
  private:

@@ -13,6 +13,7 @@ namespace mtrain {
 struct GgufModel {
   std::string config;              // text of the config.json of the same model
   fs::path tokenizer;              // tokenizer.json, or its folder
+  std::string chat_template = {};  // empty: the one next to the tokenizer, if any
   std::string name;                // general.name
   GgmlType type = GgmlType::bf16;  // of matrices; vectors and norms are f32
 };

@@ -54,7 +54,8 @@ class Tokenizer2Gguf {
         is_gemma_(is_gemma),
         header_(header) {}
 
-  void add() {
+  /// `chat_template`: empty: the one next to the tokenizer, if any.
+  void add(const std::string& chat_template) {
     std::error_code error;
     if (!fs::is_regular_file(file_, error))
       refuse_tokenizer(file_, "no such file, and a GGUF file needs it");
@@ -79,7 +80,7 @@ class Tokenizer2Gguf {
     if (sentencepiece) header_.reals("tokenizer.ggml.scores", scores_);
     header_.numbers("tokenizer.ggml.token_type", kinds_);
     if (!sentencepiece) add_merges();
-    add_special();
+    add_special(chat_template);
   }
 
  private:
@@ -249,7 +250,7 @@ class Tokenizer2Gguf {
     return std::nullopt;
   }
 
-  void add_special() {
+  void add_special(const std::string& own) {
     const std::pair<const char*, const char*> kinds[] = {
         {"bos", "bos"},     {"eos", "eos"}, {"unk", "unknown"}, {"sep", "seperator"},
         {"pad", "padding"}, {"cls", "cls"}, {"mask", "mask"}};
@@ -259,7 +260,7 @@ class Tokenizer2Gguf {
     for (const char* kind : {"bos", "eos"})
       if (const auto add = adds(kind))
         header_.flag(cat("tokenizer.ggml.add_", kind, "_token"), *add);
-    if (const std::string text = chat_template(); !text.empty())
+    if (const std::string text = own.empty() ? chat_template() : own; !text.empty())
       header_.text("tokenizer.chat_template", text);
   }
 
@@ -290,9 +291,9 @@ class Tokenizer2Gguf {
 }  // namespace
 
 void add_gguf_tokenizer(const fs::path& path, const std::string& config, int64_t rows,
-                        bool is_gemma, GgufHeader& header) {
+                        bool is_gemma, const std::string& chat_template, GgufHeader& header) {
   try {
-    Tokenizer2Gguf(path, config, rows, is_gemma, header).add();
+    Tokenizer2Gguf(path, config, rows, is_gemma, header).add(chat_template);
   } catch (const Json::exception& fault) {
     refuse_tokenizer(path, cat("not understood: ", fault.what()));
   }

@@ -7,6 +7,8 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
+#include "mtrain/chat/template_file.h"
+#include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/recipe/hf_generation.h"
@@ -17,9 +19,8 @@
 
 namespace mtrain {
 
-DType hf_run_dtype(const Recipe& recipe) {
-  return hf_config_dtype(hf_source_config(recipe))
-      .value_or(recipe.settings.mixed_precision.compute_type());
+DType hf_run_dtype(const Recipe& recipe, const std::string& source_config) {
+  return hf_config_dtype(source_config).value_or(recipe.settings.mixed_precision.compute_type());
 }
 
 std::vector<std::string> class_names(const Recipe& recipe) {
@@ -36,23 +37,44 @@ constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
 
 /// The tokenizer; null if its files are gone, which only a model that sets its own size survives.
-std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins, bool warns) {
+/// `trained`: the identity that it must have; empty: any.
+std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plugins, bool warns,
+                                          const std::string& trained) {
   TokenizerContext context{recipe.directory};
+  std::unique_ptr<Tokenizer> out;
   try {
-    return plugins.make<Tokenizer>(recipe.settings.tokenizer.type, recipe.component("tokenizer"),
-                                   context);
+    out = plugins.make<Tokenizer>(recipe.settings.tokenizer.type, recipe.component("tokenizer"),
+                                  context);
   } catch (const Error& error) {
     if (recipe.settings.model.vocab_size == 0) throw;
     if (warns) log_warn("the folder gets no tokenizer: ", error.message());
     return nullptr;
   }
+  MT_USER_CHECK(trained.empty() || out->text_identity().empty() || trained == out->identity(),
+                ErrorClass::checkpoint,
+                cat("the tokenizer ", printable(out->folder().string()),
+                    " is not the one with which the run was trained: its files are ",
+                    printable(out->identity()), ", and were ", printable(trained)),
+                "restore them, or name a folder that has them: tokenizer.path=FOLDER");
+  return out;
+}
+
+/// The template in the tokenizer's folder; empty: none that can be read.
+std::string template_of(const Tokenizer& tokenizer) {
+  if (tokenizer.folder().empty()) return {};
+  try {
+    return chat::read_template(tokenizer.folder()).source;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 /// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
 bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokenizer* tokenizer,
-                     const std::string& config, int64_t vocab_size,
-                     const std::string& chat_template, HfFolderWriter& out) {
+                     const std::string& config, int64_t vocab_size, std::string chat_template,
+                     HfFolderWriter& out) {
   bool tokenized = false, generation = false;
+  if (tokenizer && template_of(*tokenizer) == chat_template) chat_template.clear();
   if (tokenizer)
     for (const HfTokenizerFile& one : hf_tokenizer_files(recipe, *tokenizer, config)) {
       if (!chat_template.empty() && one.name == kChatTemplate) continue;
@@ -79,11 +101,11 @@ struct RunModel {
       : catalog(schema_catalog(plugins)),
         families(HfFamilies::read(plugins.folders())),
         model(recipe.config.root().at("model"), schema_of(recipe)),
-        source(hf_source_folder(recipe)),
-        theirs(hf_source_config(recipe)),
+        source(options.source.empty() ? hf_source_folder(recipe) : options.source),
+        theirs(!source.empty() ? HfDir(source).config_text() : options.source_config),
         family(hf_family_for_export(families, options.family, theirs, model)),
-        tokenizer(open_tokenizer(recipe, plugins, warns)),
-        dtype(options.dtype ? *options.dtype : hf_run_dtype(recipe)) {
+        tokenizer(open_tokenizer(recipe, plugins, warns, options.tokenizer)),
+        dtype(options.dtype ? *options.dtype : hf_run_dtype(recipe, theirs)) {
     const int64_t set = recipe.settings.model.vocab_size;
     vocab_size = set > 0 ? set : tokenizer->vocab_size();
     HfConfigFacts facts{.dtype = dtype, .vocab_size = vocab_size, .source = theirs};
@@ -127,11 +149,11 @@ struct RunModel {
 }  // namespace
 
 bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
-                    const std::string& chat_template, HfFolderWriter& out) {
-  const auto tokenizer = open_tokenizer(recipe, plugins, true);
+                    const HfRunOptions& options, HfFolderWriter& out) {
+  const auto tokenizer = open_tokenizer(recipe, plugins, true, options.tokenizer);
   const int64_t all = std::numeric_limits<int64_t>::max();
   return copy_side_files(recipe, hf_source_folder(recipe), tokenizer.get(), config, all,
-                         chat_template, out);
+                         options.chat_template, out);
 }
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,
@@ -181,6 +203,7 @@ HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,
   done.weights = write_gguf(to,
                             {.config = run.config,
                              .tokenizer = tokenizer,
+                             .chat_template = options.chat_template,
                              .name = recipe.name,
                              .type = type.value_or(ggml_type_of(run.dtype))},
                             *source);

@@ -17,9 +17,15 @@ struct HfRunOptions {
   std::string family;          // model_type; empty: that of model.init_from, else the first that
                                // can express the settings
   uint64_t shard_bytes = kHfShardBytes;
-  /// The text of chat_template.jinja; empty: the folder has the tokenizer's own, if any. For
-  /// folders.
+  /// The chat template of the folder; empty: the tokenizer's own, if any. For folders.
   std::string chat_template = {};
+  /// The folder from which the run started; empty: that of model.init_from.
+  fs::path source = {};
+  /// Its config.json, if the folder is gone; empty: unknown.
+  std::string source_config = {};
+  /// The identity of the tokenizer that the run was trained with: another one is an Error. Empty:
+  /// any will do.
+  std::string tokenizer = {};
 };
 
 struct HfRunExported {
@@ -36,16 +42,17 @@ MT_API HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins,
                                    const HfRunOptions& options, const HfTeam& team = {});
 
 /// The dtype of such a folder unless HfRunOptions gives one: that of the folder of
-/// model.init_from, else the run's.
-MT_API DType hf_run_dtype(const Recipe& recipe);
+/// model.init_from (`source_config`: its config.json, or empty), else the run's.
+MT_API DType hf_run_dtype(const Recipe& recipe, const std::string& source_config);
 
 /// The names of the run's classes, dataset.labels; empty: they have none.
 MT_API std::vector<std::string> class_names(const Recipe& recipe);
 
 /// Copies the files of the run's tokenizer, generation_config.json of the folder of model.init_from
-/// and the chat template to a folder with this config.json. Returns whether there is a tokenizer.
+/// and the chat template to a folder with this config.json. Of the options, chat_template and
+/// tokenizer count. Returns whether there is a tokenizer.
 MT_API bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
-                           const std::string& chat_template, HfFolderWriter& out);
+                           const HfRunOptions& options, HfFolderWriter& out);
 
 /// Writes the checkpoint as a GGUF file, which must not exist (gguf_export.h). `type`: of matrices;
 /// absent: that of `options` or its default. Throws Error.

@@ -151,7 +151,7 @@ void Trainer::build() {
                              s.dist.backend == "cpu"
                                  ? cat(kCpuArithmetic, cpu_level_name())
                                  : session_.device.substr(0, session_.device.find(',')),
-                             mesh_.token());
+                             mesh_.token(), dataset_->chat_template());
   resume();
   forget_other_validations();
   if (!weights_only()) follow_batch_schedule();

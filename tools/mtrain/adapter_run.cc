@@ -1,5 +1,6 @@
 #include "adapter_run.h"
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "model_source.h"
@@ -15,6 +16,7 @@
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/base_weights.h"
 #include "mtrain/train/hf_run_export.h"
+#include "recipe_words.h"
 
 namespace mtrain {
 namespace {
@@ -46,6 +48,21 @@ std::string family_of(const HfDir& folder) {
   const bool says =
       config.is_object() && config.contains("model_type") && config.at("model_type").is_string();
   return says ? config.at("model_type").get<std::string>() : "";
+}
+
+/// Adapters need the weights of model.init_from, which may have moved.
+void require_folder(const std::string& from, const std::string& base) {
+  if (!base.empty()) return;
+  const SavedConfig config = read_saved_config(from);
+  const Node saved = parse_yaml(config.resolved, "the run's recipe");
+  const Node* path = saved.find("model.init_from");
+  if (!path || !path->is(NodeKind::string) || path->as_text().empty()) return;
+  std::error_code ignored;
+  const fs::path folder = fs::path(identity_of(config).directory) / path->as_text();
+  MT_USER_CHECK(fs::exists(folder, ignored), ErrorClass::checkpoint,
+                cat("the adapters of ", printable(from), " were trained on ",
+                    printable(folder.string()), ", which does not exist"),
+                "give its new place: --base FOLDER");
 }
 
 /// A place next to `near` for a folder that this command removes.
@@ -92,14 +109,14 @@ std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::str
   return out;
 }
 
-AdapterRun::AdapterRun(const std::string& from, const std::string& base, const fs::path& near,
-                       PluginHost& plugins) {
+AdapterRun::AdapterRun(const Request& request, PluginHost& plugins) {
+  const auto& [from, base, near, overrides] = request;
   const fs::path trained_on = base_run(from);
   if (trained_on.empty()) {
-    open_with_folder(from, base, plugins);
+    open_with_folder(request, plugins);
     return;
   }
-  run_ = open_model(from, {}, plugins).run;
+  run_ = open_model(from, overrides, plugins).run;
   require_adapters(*run_, from);
   require_plain_base(run_->recipe);
   require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
@@ -122,9 +139,12 @@ AdapterRun::~AdapterRun() {
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
-void AdapterRun::open_with_folder(const std::string& from, const std::string& base,
-                                  PluginHost& plugins) {
-  run_ = open_model(from, overrides_for_base(from, base), plugins).run;
+void AdapterRun::open_with_folder(const Request& request, PluginHost& plugins) {
+  const std::string& from = request.from;
+  std::vector<OverrideText> overrides = overrides_for_base(from, request.base);
+  overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
+  require_folder(from, request.base);
+  run_ = open_model(from, overrides, plugins).run;
   require_adapters(*run_, from);
   require_plain_base(run_->recipe);
   require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
@@ -135,18 +155,21 @@ void AdapterRun::open_with_folder(const std::string& from, const std::string& ba
 
 void AdapterRun::export_base(const SavedRun& own, const fs::path& near, PluginHost& plugins) {
   temporary_ = temporary_base(near);
-  const HfRunOptions options{.dtype = DType::f32};
+  const HfRunOptions options{
+      .dtype = DType::f32, .family = {}, .source_config = identity_of(own.config).source_config};
   export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
                 options);
   folder_ = temporary_;
-  dtype_ = hf_run_dtype(own.recipe);
+  const std::string config = hf_source_config(own.recipe);
+  dtype_ = hf_run_dtype(own.recipe, config.empty() ? options.source_config : config);
 }
 
 void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
                                    const fs::path& near, PluginHost& plugins) {
   const HfDir folder(base);
   const HfRunOptions options{.dtype = hf_config_dtype(folder.config_text()),
-                             .family = family_of(folder)};
+                             .family = family_of(folder),
+                             .source_config = identity_of(own.config).source_config};
   temporary_ = temporary_base(near);
   export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
                 options);
@@ -158,6 +181,23 @@ void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
                 cat("--base ", printable(base), " is not an export of ", printable(base_name_),
                     ", step ", own.step, ", on which the adapters were trained"),
                 cat("write one: mtrain export ", base_name_, " DIR"));
+}
+
+void add_tokenizer_overrides(CLI::App& command, std::vector<std::string>& words) {
+  command
+      .add_option("settings", words,
+                  "settings of the run's tokenizer, if its files have moved: tokenizer.path=FOLDER")
+      ->type_name("KEY=VALUE");
+}
+
+std::vector<OverrideText> tokenizer_overrides(const Cli& cli,
+                                              const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    MT_USER_CHECK(word.starts_with("tokenizer.") && looks_like_override(word), ErrorClass::usage,
+                  cat("'", printable(word, 100), "' is no setting of the tokenizer"),
+                  "the weights are written as they are, with the tokenizer's files; only the place "
+                  "of these can be given: tokenizer.path=FOLDER");
+  return placed_overrides(cli, words);
 }
 
 }  // namespace mtrain

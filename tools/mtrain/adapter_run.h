@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "cli.h"
 #include "mtrain/base/dtype.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/saved_run.h"
@@ -16,12 +18,16 @@ namespace mtrain {
 /// The adapters of a run, and the folder of the weights on which they were trained.
 class AdapterRun {
  public:
-  /// `from`: a run, or one of its checkpoints. `base`: the folder of its weights; empty: that of
-  /// model.init_from. It may also be an export of the run of model.init_from. `near`: a path next
-  /// to which a temporary folder can be written. Throws Error(config) or Error(checkpoint) if the
-  /// run has no adapters, or if the weights are not those on which they were trained.
-  AdapterRun(const std::string& from, const std::string& base, const fs::path& near,
-             PluginHost& plugins);
+  struct Request {
+    std::string from;  // a run, or one of its checkpoints
+    std::string base;  // the folder of its weights; empty: that of model.init_from. It may also be
+                       // an export of the run of model.init_from
+    fs::path near;     // a path next to which a temporary folder can be written
+    std::vector<OverrideText> overrides = {};
+  };
+  /// Throws Error(config) or Error(checkpoint) if the run has no adapters, or if the weights are
+  /// not those on which they were trained.
+  AdapterRun(const Request& request, PluginHost& plugins);
   ~AdapterRun();
   AdapterRun(const AdapterRun&) = delete;
   AdapterRun& operator=(const AdapterRun&) = delete;
@@ -36,7 +42,7 @@ class AdapterRun {
   std::optional<DType> dtype() const { return dtype_; }
 
  private:
-  void open_with_folder(const std::string& from, const std::string& base, PluginHost& plugins);
+  void open_with_folder(const Request& request, PluginHost& plugins);
   /// Writes the weights of the run of model.init_from to a temporary folder, in fp32.
   void export_base(const SavedRun& own, const fs::path& near, PluginHost& plugins);
   void require_export_of(const SavedRun& own, const std::string& base, const fs::path& near,
@@ -58,5 +64,11 @@ fs::path base_run(const std::string& run);
 /// Overrides of a run whose folder of model.init_from is at `base` now, also for the files of the
 /// tokenizer and the chat template in it. None if `base` is empty.
 std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base);
+
+/// Adds the arguments KEY=VALUE of a command that takes settings of a run's tokenizer.
+void add_tokenizer_overrides(CLI::App& command, std::vector<std::string>& words);
+/// Their overrides. Error(usage) for other settings.
+std::vector<OverrideText> tokenizer_overrides(const Cli& cli,
+                                              const std::vector<std::string>& words);
 
 }  // namespace mtrain

@@ -33,7 +33,9 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
   MT_USER_CHECK(has_adapters(from), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
                 "give a run of peft=lora or peft=dora");
-  return AdapterRun(from, "", fs::temp_directory_path() / "mtrain", plugins).adapter();
+  return AdapterRun({.from = from, .base = {}, .near = fs::temp_directory_path() / "mtrain"},
+                    plugins)
+      .adapter();
 }
 
 int64_t num_values(const PeftAdapter& adapter) {

@@ -13,8 +13,9 @@
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
+#include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/record_format.h"
-#include "run_template.h"
+#include "mtrain/finetune/sft_data.h"
 
 namespace mtrain {
 namespace {
@@ -22,7 +23,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct RenderArguments {
-  std::string input = "-", template_path, which = "default", tokenizer;
+  std::string input = "-", template_path, which = "default", tokenizer,
+              date = finetune::RecordSettings{}.date;
   std::vector<std::string> words, settings;  // all words; settings of the tokenizer
 };
 
@@ -56,7 +58,8 @@ void take_record(const ordered_json& json, Line& line) {
   }
 }
 
-Line read_line(std::string_view text, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
+Line read_line(std::string_view text, const chat::TemplateFile& file, const Tokenizer* tokenizer,
+               const std::tm& now) {
   ordered_json json;
   try {
     json = ordered_json::parse(text);
@@ -74,7 +77,7 @@ Line read_line(std::string_view text, const chat::TemplateFile& file, const Toke
   if (tokenizer)
     for (const auto& token : tokenizer->special_tokens())
       input.special_tokens.push_back(token.text);
-  input.now = local_time();
+  input.now = now;
   take_record(json, line);
   if (!json.contains("messages")) return line;
   for (const auto& [key, value] : json.items()) {
@@ -158,9 +161,11 @@ void render_template(Cli& cli, const RenderArguments& arguments, const CLI::App&
   if (!arguments.tokenizer.empty())
     tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   if (tokenizer) finetune::add_special_names(*tokenizer, file.special);
+  const std::tm day = finetune::parse_date(arguments.date, "--date");
   each_line(arguments.input, [&](std::string_view line, const std::string& place) {
     try {
-      render_line(chat_template, file, read_line(line, file, tokenizer.get()), tokenizer.get());
+      render_line(chat_template, file, read_line(line, file, tokenizer.get(), day),
+                  tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(), cat(printable(place), ": ", e.message()), e.hint());
@@ -194,6 +199,9 @@ void add_data_render(CLI::App& data, Cli& cli) {
       ->add_option("-t,--tokenizer", a->tokenizer,
                    "also write ids and their mask with this tokenizer")
       ->type_name("NAME");
+  command->add_option("--date", a->date, "the day that templates see as today, as dataset.date")
+      ->capture_default_str()
+      ->type_name("DATE");
   command->footer(
       "Writes one JSON object per line: text, ids and mask (1: trained on), the ranges of the "
       "assistant's text in code points, and\nhow these were found.\n"

@@ -32,6 +32,7 @@ constexpr const char* kQ8 = "q8_0";
 
 struct ExportOptions {
   std::string from, to, base, dtype, family, shard_size = "5GB";
+  std::vector<std::string> words;  // settings of the tokenizer
 };
 
 std::string check_size(const std::string& text) {
@@ -97,7 +98,11 @@ void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& pl
                   cat("export that run, and give its folder with --base: mtrain export ",
                       trained_on.string(), " FOLDER, then mtrain export ", options.from, " ",
                       options.to, " --base FOLDER; or ", merge, "DIR"));
-  const AdapterRun its(options.from, options.base, options.to, plugins);
+  const AdapterRun its({.from = options.from,
+                        .base = options.base,
+                        .near = options.to,
+                        .overrides = tokenizer_overrides(cli, options.words)},
+                       plugins);
   const PeftAdapter& adapter = its.adapter();
   const HfExported done =
       write_peft_folder(adapter, exported_dtype(options).value_or(DType::f32), options.to);
@@ -106,6 +111,15 @@ void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& pl
       cat("adapters of step ", its.run().step, " for ", counted(adapter.modules.size(), "weight")));
   if (!cli.quiet && can_merge(adapter))
     std::cout << "  for a folder with all weights: " << merge << "DIR\n";
+}
+
+/// Of a run with all weights: those of its tokenizer. The folder from which it started is only
+/// copied from.
+std::vector<OverrideText> overrides_of(const Cli& cli, const ExportOptions& options) {
+  std::vector<OverrideText> out = overrides_for_base(options.from, options.base);
+  std::erase_if(out, [](const OverrideText& one) { return one.text.starts_with("model."); });
+  for (OverrideText& one : tokenizer_overrides(cli, options.words)) out.push_back(std::move(one));
+  return out;
 }
 
 void export_run(const Cli& cli, const ExportOptions& options) {
@@ -118,13 +132,11 @@ void export_run(const Cli& cli, const ExportOptions& options) {
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
                 "give a run's folder, or a folder step-N of its checkpoints");
   if (has_adapters(options.from)) return export_adapter(cli, options, plugins);
-  const ModelSource source =
-      open_model(options.from, overrides_for_base(options.from, options.base), plugins);
+  const ModelSource source = open_model(options.from, overrides_of(cli, options), plugins);
   const SavedRun& run = source.run;
-  const HfRunOptions how{.dtype = exported_dtype(options),
-                         .family = options.family,
-                         .shard_bytes = *hf_shard_bytes(options.shard_size),
-                         .chat_template = chat_template_text(run.recipe)};
+  HfRunOptions how = export_options(run);
+  how.dtype = exported_dtype(options), how.family = options.family, how.source = options.base;
+  how.shard_bytes = *hf_shard_bytes(options.shard_size);
   const CheckpointStore store(run.checkpoints);
   const HfRunExported done =
       is_gguf(options) ? export_gguf_run(run.recipe, plugins, store, run.step, options.to,
@@ -238,9 +250,11 @@ void add_export_command(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("DIR|FILE.gguf")
       ->check(check_output_path, "");
+  add_tokenizer_overrides(*command, options->words);
   command
       ->add_option("--base", options->base,
-                   "of adapters: the folder of the weights; default: model.init_from of the run")
+                   "the folder from which the run started, if model.init_from has moved: of "
+                   "adapters, the weights")
       ->type_name("DIR");
   add_output_options(*command, *options);
   command->footer(

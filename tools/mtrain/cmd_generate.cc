@@ -27,7 +27,7 @@ namespace mtrain {
 namespace {
 
 struct GenerateOptions {
-  std::string from, adapter, prompt, system, chat_template;
+  std::string from, adapter, prompt, system, chat_template, date;
   std::vector<std::string> overrides;
   bool chat = false, prompted = false, parse_special = false;
   std::optional<bool> add_special;  // of --add-special and --no-add-special
@@ -62,13 +62,12 @@ void warn_of_unread_prompts(const GenerateOptions& options) {
 }
 
 /// The chat template of the run, or the one next to the tokenizer.
-chat::TemplateFile template_to_answer(const GenerateOptions& options, const Session& session) {
+chat::TemplateFile template_to_answer(const GenerateOptions& options, const SavedRun& run,
+                                      const Session& session) {
   if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
-  const Recipe& recipe = session.recipe;
-  if (auto own = template_of_run(recipe)) return std::move(*own);
-  std::string which = finetune::RecordSettings{}.template_name;
-  if (recipe.settings.dataset.type == "sft")
-    which = read_config<finetune::SftSettings>(recipe.component("dataset")).records.template_name;
+  if (auto own = template_of_run(run, *session.tokenizer)) return std::move(*own);
+  const std::string which =
+      record_settings(run.recipe).value_or(finetune::RecordSettings{}).template_name;
   const fs::path folder = session.tokenizer->folder();
   MT_USER_CHECK(!folder.empty(), ErrorClass::config,
                 "--chat needs a chat template, and neither the run nor its tokenizer has one",
@@ -96,10 +95,17 @@ void warn_of_untrained_template(const SavedRun& run, const std::string& name) {
            "; to train with a chat template, set dataset.chat_template or dataset.template_path");
 }
 
+/// The day that templates see: --date, or that of the run's training, or today.
+std::tm day_of(const GenerateOptions& options, const SavedRun& run) {
+  if (!options.date.empty()) return finetune::parse_date(options.date, "--date");
+  const auto records = record_settings(run.recipe);
+  return records ? finetune::parse_date(records->date, "dataset.date") : local_time();
+}
+
 void talk(const SavedRun& run, Session& session, const GenerateOptions& options) {
-  chat::TemplateFile file = template_to_answer(options, session);
+  chat::TemplateFile file = template_to_answer(options, run, session);
   if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
-  finetune::Dialogue dialogue(*session.tokenizer, std::move(file), local_time());
+  finetune::Dialogue dialogue(*session.tokenizer, std::move(file), day_of(options, run));
   if (!options.system.empty()) dialogue.begin_with(options.system);
   Generator generator(session);
   SamplingOptions sampling = options.sampling;
@@ -223,6 +229,12 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "with --chat: the name of a chat template that comes with mtrain, or a file; "
                    "default: the template of the run or the tokenizer")
       ->type_name("NAME|PATH")
+      ->needs(chat);
+  command
+      ->add_option("--date", options->date,
+                   "with --chat: the day that templates see as today, as 2024-07-26; default: "
+                   "dataset.date of the run, and today for a Hugging Face folder")
+      ->type_name("DATE")
       ->needs(chat);
   auto add_special = std::make_shared<bool>(false);
   command

@@ -27,27 +27,25 @@ namespace {
 
 struct MergeOptions {
   std::string from, into, base, dtype, shard_size = "5GB";
+  std::vector<std::string> words;
 };
 
 struct AdapterSource {
   PeftAdapter adapter;
   fs::path base;
-  std::string base_name;              // for messages
-  std::string what;                   // "step 20"
-  std::optional<Recipe> recipe = {};  // of a run
-  std::optional<DType> dtype = {};    // of the merged weights; absent: those of the base
-  int64_t trained_length = 0;         // tokens of the sequences of training; 0: unknown
+  std::string base_name;            // for messages
+  std::string what;                 // "step 20"
+  const SavedRun* run = nullptr;    // whose adapters they are; null: of a folder
+  std::optional<DType> dtype = {};  // of the merged weights; absent: those of the base
 };
 
 AdapterSource of_run(const AdapterRun& its) {
-  const SavedRun& run = its.run();
   return {.adapter = its.adapter(),
           .base = its.folder(),
           .base_name = its.base_name(),
-          .what = cat("step ", run.step),
-          .recipe = run.recipe,
-          .dtype = its.dtype(),
-          .trained_length = run.step > 0 ? run.recipe.settings.model.seq_length : 0};
+          .what = cat("step ", its.run().step),
+          .run = &its.run(),
+          .dtype = its.dtype()};
 }
 
 AdapterSource of_folder(const MergeOptions& options) {
@@ -80,14 +78,16 @@ std::string config_of_merged(const AdapterSource& source, const HfFamilies& fami
   const std::string file = (base.path() / "config.json").string();
   const bool quantized = read_hf_quantization(out).method != HfQuantization::Method::none;
   if (dtype || quantized) out = hf_config_with_dtype(out, file, dtype.value_or(DType::bf16));
-  if (!source.recipe) return out;
-  out = hf_config_with_labels(out, file, class_names(*source.recipe));
+  if (!source.run) return out;
+  const Recipe& recipe = source.run->recipe;
+  out = hf_config_with_labels(out, file, class_names(recipe));
   const SchemaCatalog catalog = schema_catalog(plugins);
-  const ModelSection& settings = source.recipe->settings.model;
+  const ModelSection& settings = recipe.settings.model;
   const Schema* schema = catalog.component("model", settings.type);
   if (!family || !schema) return out;
-  const HfModel model(source.recipe->config.root().at("model"), *schema);
-  return hf_config_with_length(out, file, families, *family, model, source.trained_length);
+  const HfModel model(recipe.config.root().at("model"), *schema);
+  return hf_config_with_length(out, file, families, *family, model,
+                               source.run->step > 0 ? settings.seq_length : 0);
 }
 
 void merge_adapters(const Cli& cli, const MergeOptions& options) {
@@ -100,23 +100,31 @@ void merge_adapters(const Cli& cli, const MergeOptions& options) {
                 cat(printable(options.from),
                     " is neither a run, nor a checkpoint, nor a folder with adapter_config.json"),
                 "give what has the adapters; --base gives the weights");
+  MT_USER_CHECK(!peft || options.words.empty(), ErrorClass::usage,
+                cat("settings are for runs, and ", printable(options.from), " is a folder of peft"),
+                "leave them out: the merged folder gets the tokenizer of the base");
   std::optional<AdapterRun> run;  // until the end: its folder may be temporary
-  if (!peft) run.emplace(options.from, options.base, options.into, plugins);
+  if (!peft)
+    run.emplace(AdapterRun::Request{.from = options.from,
+                                    .base = options.base,
+                                    .near = options.into,
+                                    .overrides = tokenizer_overrides(cli, options.words)},
+                plugins);
   const AdapterSource source = peft ? of_folder(options) : of_run(*run);
   const HfDir base(source.base);
   const std::string config = base.config_text();
   const std::optional<DType> dtype =
       options.dtype.empty() ? source.dtype : dtype_from_name(options.dtype);
   HfFolderWriter out(options.into);
-  if (source.recipe)
-    copy_run_files(*source.recipe, plugins, config, chat_template_text(*source.recipe), out);
+  if (source.run)
+    copy_run_files(source.run->recipe, plugins, config, export_options(*source.run), out);
   else
     for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const HfFamily* family = family_of(families, config);
   std::optional<CodedValues> coded;  // training saw these values, not those of the folder
-  if (source.recipe && source.recipe->settings.peft.base != "same")
-    coded.emplace(*source.recipe, plugins);
+  if (source.run && source.run->recipe.settings.peft.base != "same")
+    coded.emplace(source.run->recipe, plugins);
   const HfExported done =
       write_merged(base, source.adapter, dtype, *hf_shard_bytes(options.shard_size), family, out,
                    coded ? &*coded : nullptr);
@@ -141,6 +149,7 @@ void add_merge_command(CLI::App& app, Cli& cli) {
                    "adapter_config.json")
       ->required()
       ->type_name("RUN|DIR");
+  add_tokenizer_overrides(*command, options->words);
   command->add_option("--into", options->into, "the new folder of the model")
       ->required()
       ->type_name("DIR")

@@ -56,6 +56,8 @@ class PreferenceDataset final : public Dataset, public AnswerData {
                                           padding_id(*context_.tokenizer), file.good, file.margins);
   }
 
+  std::string chat_template() const override { return encoder_.template_text(); }
+
   std::optional<AskedPrompt> ask(const std::string& text) const override {
     return train_.chats > 0 ? encoder_.ask(text) : ask_as_text(*context_.tokenizer, text);
   }

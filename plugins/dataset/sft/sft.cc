@@ -72,11 +72,7 @@ class SftDataset final : public Dataset {
     return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
-  std::string chat_template() const override {
-    const RecordSettings& r = settings_.records;
-    const bool own = !r.chat_template.empty() || !r.template_path.empty();
-    return own ? encoder_.template_text() : "";  // else the tokenizer's, which exports copy
-  }
+  std::string chat_template() const override { return encoder_.template_text(); }
 
   std::optional<AskedPrompt> ask(const std::string& text) const override {
     const bool alpaca = train_.records.format == name(RecordFormat::alpaca);

@@ -222,11 +222,14 @@ TEST_CASE("an exported run of fine-tuning has the chat template that it was trai
   CHECK(slurp(scratch / "own_out/chat_template.jinja") == slurp(scratch / "own.jinja"));
   done(scratch, train + "run.dir=saved dataset.template_path=own.jinja checkpoint.hf=saved_out");
   CHECK(slurp(scratch / "saved_out/step-1/chat_template.jinja") == slurp(scratch / "own.jinja"));
+  // The checkpoint has the template, whatever becomes of the file.
+  const std::string trained = slurp(scratch / "own.jinja");
+  write_at(scratch / "own.jinja", "{{ 'another' }}");
+  done(scratch, "-q export own edited_out");
+  CHECK(slurp(scratch / "edited_out/chat_template.jinja") == trained);
   fs::remove(scratch / "own.jinja");
-  const Outcome gone = cli_in(scratch.path(), "export own gone_out");
-  CHECK(gone.status == 0);
-  CHECK_MESSAGE(has(gone.err, "no chat template"), gone.err);
-  CHECK_FALSE(fs::exists(scratch / "gone_out/chat_template.jinja"));
+  done(scratch, "-q export own gone_out");
+  CHECK(slurp(scratch / "gone_out/chat_template.jinja") == trained);
 }
 
 TEST_CASE("an export that fails leaves nothing, and names what is in the way") {

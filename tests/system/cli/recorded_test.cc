@@ -1,0 +1,126 @@
+// A finished run needs neither the folder from which it began nor the file of its chat template,
+// and notices if its tokenizer has changed.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "done.h"
+#include "golden_case.h"
+#include "roots.h"
+#include "small_tokenizer.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using mtrain::cat;
+
+namespace {
+
+/// The weights of llama_tiny as `there`, records x.jsonl, and r.yaml, which trains them.
+void write_chat_run(const Scratch& scratch) {
+  copy_model(scratch, source_root() / "tests/golden/llama_tiny", 200);
+  write_at(
+      scratch / "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  scratch.write(
+      "day.jinja",
+      "{{ strftime_now('%Y-%m-%d') }}{% for m in messages %}{{ m.content }};{% endfor %}");
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: there, seq_length: 64}\n" + kGoldenTraining +
+                    "dataset: {type: sft, path: x.jsonl, split: '1', template_path: day.jinja}\n"
+                    "train: {steps: 1, global_batch_size: 1}\n");
+}
+
+std::string refused(const Scratch& scratch, const std::string& words, int status) {
+  const Outcome out = cli_in(scratch.path(), words);
+  CHECK_MESSAGE(out.status == status, words, "\n", out.err);
+  return out.err;
+}
+
+}  // namespace
+
+TEST_CASE("a run of all weights is used after the folder from which it began has gone") {
+  const Scratch scratch("mtrain-recorded-start");
+  write_chat_run(scratch);
+  fs::create_directories(scratch / "tok");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(scratch / "there" / file, scratch / "tok" / file);
+  done(scratch, "r.yaml -q run.dir=run tokenizer.path=tok");
+  done(scratch, "-q export run before");
+  fs::rename(scratch / "there", scratch / "moved");
+  done(scratch, "-q export run after");
+  for (const char* file : {"model.safetensors", "config.json"})
+    CHECK(slurp(scratch / "before" / file) == slurp(scratch / "after" / file));
+  done(scratch, "-q export run again --base moved");
+  CHECK(slurp(scratch / "before/config.json") == slurp(scratch / "again/config.json"));
+  done(scratch, "generate --from run --prompt a --max-tokens 2");
+  done(scratch, "eval --from run --batches 1 --split train");
+  // A run that began with that run.
+  done(scratch, "r.yaml -q run.dir=second model.init_from=run tokenizer.path=tok");
+  fs::rename(scratch / "run", scratch / "first");
+  done(scratch, "-q export second out");
+  done(scratch, "generate --from second --prompt a --max-tokens 2");
+  // The tokenizer may be moved, too.
+  fs::rename(scratch / "tok", scratch / "words");
+  refused(scratch, "export second none", 11);
+  done(scratch, "-q export second named tokenizer.path=words");
+  CHECK(slurp(scratch / "named/tokenizer.json") == slurp(scratch / "out/tokenizer.json"));
+  const std::string err = refused(scratch, "export second none optimizer.lr=1", 2);
+  CHECK_MESSAGE(has(err, "'optimizer.lr=1' is no setting of the tokenizer"), err);
+}
+
+TEST_CASE("exports and merges refuse a tokenizer with which the run was not trained") {
+  const Scratch scratch("mtrain-recorded-tokenizer");
+  write_chat_run(scratch);
+  done(scratch, "r.yaml -q run.dir=run");
+  done(scratch, "r.yaml -q run.dir=lora peft=lora");
+  const std::string tokenizer = slurp(scratch / "there/tokenizer.json");
+  write_at(scratch / "there/tokenizer.json", small_tokenizer(190));
+  for (const char* words : {"export run out", "export run out.gguf", "merge lora --into out"}) {
+    const std::string err = refused(scratch, words, 12);
+    CHECK_MESSAGE(has(err, "is not the one with which the run was trained"), err);
+    CHECK_MESSAGE(has(err, "tokenizer.path=FOLDER"), err);
+  }
+  write_at(scratch / "there/tokenizer.json", tokenizer);
+  done(scratch, "-q export run out");
+}
+
+TEST_CASE("adapters whose base has moved: the help names --base") {
+  const Scratch scratch("mtrain-recorded-base");
+  write_chat_run(scratch);
+  done(scratch, "r.yaml -q run.dir=lora peft=lora");
+  fs::rename(scratch / "there", scratch / "moved");
+  for (const char* words : {"export lora out", "merge lora --into out"}) {
+    const std::string err = refused(scratch, words, 12);
+    CHECK_MESSAGE(has(err, "there, which does not exist"), err);
+    CHECK_MESSAGE(has(err, "--base FOLDER"), err);
+  }
+  done(scratch, "-q merge lora --into out --base moved");
+}
+
+TEST_CASE("--chat uses the template and the day of the training") {
+  const Scratch scratch("mtrain-recorded-chat");
+  write_chat_run(scratch);
+  // A model that repeats nothing: the prompt itself shows the template in a fault of its length.
+  done(scratch, "r.yaml -q run.dir=run dataset.date=2025-01-02");
+  const auto answer = [&](const std::string& more) {
+    return done(scratch,
+                "generate --from run --chat --prompt a --temperature 0 --max-tokens 6" + more)
+        .out;
+  };
+  const std::string trained = answer("");
+  CHECK(trained == answer(" --date 2025-01-02"));
+  CHECK(trained == answer(" --template day.jinja"));
+  write_at(scratch / "day.jinja", "{% for m in messages %}zzzz{{ m.content }}{% endfor %}");
+  CHECK(trained == answer(""));
+  fs::remove(scratch / "day.jinja");
+  CHECK(trained == answer(""));
+  CHECK(has(refused(scratch, "generate --from run --chat --prompt a --date today", 10),
+            "--date: 'today' is not a date"));
+  // Records are rendered as they are trained.
+  scratch.write("day.jinja", "{{ strftime_now('%Y-%m-%d') }}");
+  const std::string line = slurp(scratch / "x.jsonl");
+  CHECK(has(done(scratch, "data render x.jsonl --template day.jinja").out, "2024-07-26"));
+  CHECK(has(done(scratch, "data render x.jsonl --template day.jinja --date 2025-01-02").out,
+            "2025-01-02"));
+}
