@@ -50,16 +50,21 @@ std::string family_of(const HfDir& folder) {
   return says ? config.at("model_type").get<std::string>() : "";
 }
 
-/// Adapters need the weights of model.init_from, which may have moved.
-void require_folder(const std::string& from, const std::string& base) {
-  if (!base.empty()) return;
-  const SavedConfig config = read_saved_config(from);
+/// model.init_from of a run, against its own folder; empty: it has none.
+fs::path start_of(const std::string& run) {
+  const SavedConfig config = read_saved_config(run);
   const Node saved = parse_yaml(config.resolved, "the run's recipe");
   const Node* path = saved.find("model.init_from");
-  if (!path || !path->is(NodeKind::string) || path->as_text().empty()) return;
+  const bool given = path && path->is(NodeKind::string) && !path->as_text().empty();
+  return given ? fs::path(identity_of(config).directory) / path->as_text() : fs::path();
+}
+
+/// Adapters need the weights of model.init_from, which may have moved.
+void require_folder(const std::string& from, const std::string& base) {
+  const fs::path folder = start_of(from);
   std::error_code ignored;
-  const fs::path folder = fs::path(identity_of(config).directory) / path->as_text();
-  MT_USER_CHECK(fs::exists(folder, ignored), ErrorClass::checkpoint,
+  MT_USER_CHECK(!base.empty() || folder.empty() || fs::exists(folder, ignored),
+                ErrorClass::checkpoint,
                 cat("the adapters of ", printable(from), " were trained on ",
                     printable(folder.string()), ", which does not exist"),
                 "give its new place: --base FOLDER");
@@ -80,13 +85,9 @@ bool has_adapters(const std::string& run) {
   return type && type->is(NodeKind::string) && type->as_text() != "none";
 }
 
-fs::path base_run(const std::string& from) {
-  const SavedConfig config = read_saved_config(from);
-  const Node saved = parse_yaml(config.resolved, "the run's recipe");
-  const Node* path = saved.find("model.init_from");
-  if (!path || !path->is(NodeKind::string) || path->as_text().empty()) return {};
-  const fs::path run = fs::path(identity_of(config).directory) / path->as_text();
-  return is_saved_run(run) ? run : fs::path();
+fs::path base_run(const std::string& run) {
+  const fs::path start = start_of(run);
+  return !start.empty() && is_saved_run(start) ? start : fs::path();
 }
 
 std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
@@ -134,9 +135,9 @@ AdapterRun::AdapterRun(const Request& request, PluginHost& plugins) {
   run_->recipe = std::move(with_folder);
 }
 
-AdapterRun::~AdapterRun() {
+AdapterRun::Temporary::~Temporary() {
   std::error_code ignored;
-  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (!path.empty()) fs::remove_all(path, ignored);
 }
 
 void AdapterRun::open_with_folder(const Request& request, PluginHost& plugins) {
@@ -154,12 +155,12 @@ void AdapterRun::open_with_folder(const Request& request, PluginHost& plugins) {
 }
 
 void AdapterRun::export_base(const SavedRun& own, const fs::path& near, PluginHost& plugins) {
-  temporary_ = temporary_base(near);
+  temporary_.path = temporary_base(near);
   const HfRunOptions options{
       .dtype = DType::f32, .family = {}, .source_config = identity_of(own.config).source_config};
-  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
+  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_.path,
                 options);
-  folder_ = temporary_;
+  folder_ = temporary_.path;
   const std::string config = hf_source_config(own.recipe);
   dtype_ = hf_run_dtype(own.recipe, config.empty() ? options.source_config : config);
 }
@@ -170,13 +171,10 @@ void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
   const HfRunOptions options{.dtype = hf_config_dtype(folder.config_text()),
                              .family = family_of(folder),
                              .source_config = identity_of(own.config).source_config};
-  temporary_ = temporary_base(near);
-  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, temporary_,
+  const Temporary exported{temporary_base(near)};
+  export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, exported.path,
                 options);
-  const bool same = base_identity(temporary_) == base_identity(fs::path(base));
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
-  temporary_.clear();
+  const bool same = base_identity(exported.path) == base_identity(fs::path(base));
   MT_USER_CHECK(same, ErrorClass::checkpoint,
                 cat("--base ", printable(base), " is not an export of ", printable(base_name_),
                     ", step ", own.step, ", on which the adapters were trained"),

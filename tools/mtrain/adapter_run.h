@@ -28,7 +28,6 @@ class AdapterRun {
   /// Throws Error(config) or Error(checkpoint) if the run has no adapters, or if the weights are
   /// not those on which they were trained.
   AdapterRun(const Request& request, PluginHost& plugins);
-  ~AdapterRun();
   AdapterRun(const AdapterRun&) = delete;
   AdapterRun& operator=(const AdapterRun&) = delete;
 
@@ -42,6 +41,11 @@ class AdapterRun {
   std::optional<DType> dtype() const { return dtype_; }
 
  private:
+  /// A folder that is removed.
+  struct Temporary {
+    ~Temporary();
+    fs::path path;
+  };
   void open_with_folder(const Request& request, PluginHost& plugins);
   /// Writes the weights of the run of model.init_from to a temporary folder, in fp32.
   void export_base(const SavedRun& own, const fs::path& near, PluginHost& plugins);
@@ -50,7 +54,8 @@ class AdapterRun {
 
   std::optional<SavedRun> run_;
   PeftAdapter adapter_;
-  fs::path folder_, temporary_;
+  fs::path folder_;
+  Temporary temporary_;
   std::string base_name_;
   std::optional<DType> dtype_;
 };
