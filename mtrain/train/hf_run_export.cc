@@ -47,7 +47,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Recipe& recipe, PluginHost& plug
                                   context);
   } catch (const Error& error) {
     if (recipe.settings.model.vocab_size == 0) throw;
-    if (warns) log_warn("the folder gets no tokenizer: ", error.message());
+    if (warns)
+      log_warn("the folder gets no tokenizer: ", error.message(),
+               "\n  help: name its new place: tokenizer.path=FOLDER");
     return nullptr;
   }
   MT_USER_CHECK(trained.empty() || out->text_identity().empty() || trained == out->identity(),

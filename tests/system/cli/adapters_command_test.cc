@@ -184,10 +184,13 @@ TEST_CASE("adapters that were trained on a run are merged into its weights or in
                 "optimizer: {type: adamw, lr: 1e-2}\nmixed_precision: {dtype: fp32}\n"
                 "train: {steps: 3, global_batch_size: 2}\n");
   done(scratch, "r.yaml -q run.dir=whole");
+  write_at(scratch / "x.jsonl", R"({"prompt": "what", "completion": "a merged model"})"
+                                "\n");
   auto loss = [&](const std::string& from) {
-    return Json::parse(done(scratch, "eval --from " + from + " -q --json --batches 2").out)
-        .at("loss")
-        .get<double>();
+    const std::string eval =
+        " -q --batches all --json dataset=sft dataset.path=x.jsonl dataset.split='0,1' "
+        "mixed_precision.dtype=fp32";
+    return Json::parse(done(scratch, "eval --from " + from + eval).out).at("loss").get<double>();
   };
   for (const char* type : {"lora", "dora"}) {
     CAPTURE(type);
