@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/pipeline/evaluating.h"
 #include "mtrain/pipeline/forward_only.h"
 #include "mtrain/pipeline/schedule_check.h"
 #include "mtrain/pipeline/sharding_actions.h"
@@ -429,25 +430,6 @@ void Interpreter::share_losses(Step& step) {
     link_.ranks()->broadcast(losses, static_cast<int>(map.rank(map.stages() - 1)));
   for (double loss : losses) step.result.loss_sum += loss;
 }
-
-namespace {
-
-// Turns tape and dropout off within a scope, also if the model throws.
-class Evaluating {
- public:
-  explicit Evaluating(ExecutionContext& ctx)
-      : off_(ctx, false), ctx_(ctx), before_(std::exchange(ctx.training, false)) {}
-  ~Evaluating() { ctx_.training = before_; }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  GradMode off_;
-  ExecutionContext& ctx_;
-  bool before_;
-};
-
-}  // namespace
 
 void Interpreter::run_forward(int64_t micro_batches, Step& step) {
   Evaluating evaluating(ctx_);

@@ -8,6 +8,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
+#include "mtrain/pipeline/evaluating.h"
 #include "mtrain/train/answer_tokens.h"
 #include "mtrain/train/model_input.h"
 
@@ -101,21 +102,6 @@ MicroBatch batch_of(std::span<const int32_t> tokens) {
   return batch;
 }
 
-/// Turns the tape and dropout off within a scope, also if the model throws.
-class Generating {
- public:
-  explicit Generating(ExecutionContext& ctx)
-      : off_(ctx, false), ctx_(ctx), before_(std::exchange(ctx.training, false)) {}
-  ~Generating() { ctx_.training = before_; }
-  Generating(const Generating&) = delete;
-  Generating& operator=(const Generating&) = delete;
-
- private:
-  GradMode off_;
-  ExecutionContext& ctx_;
-  bool before_;
-};
-
 }  // namespace
 
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
@@ -125,7 +111,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
 std::vector<float> Generator::logits_of(const MicroBatch& batch, int64_t row) {
   if (shared_.logits) return shared_.logits(batch, row);
   ExecutionContext& ctx = *session_.ctx;
-  const Generating generating(ctx);
+  const Evaluating evaluating(ctx);
   const MemoryScope use(ctx.memory(), MemoryUse::activations);
   Model& model = *session_.model;
   ModelInput input = to_device(ctx, batch, false);
