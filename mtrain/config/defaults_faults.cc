@@ -128,6 +128,19 @@ void DefaultsTree::must_choose(const DefaultsNode& node) {
   fault.fix(cat("e.g. ", node.key(), "=", options.empty() ? "OPTION" : options[0]));
 }
 
+/// The same for a choice of the command line that could be added: +key=option.
+DefaultsTree::Replaced DefaultsTree::replaced_by_adding(const GroupChoice& choice,
+                                                        const std::string& key) {
+  const std::string option = choice.option.name.value_or("");
+  const bool addable = choice.external && !choice.removes && !option.empty() &&
+                       key.find_first_of("@/") == std::string::npos;
+  const std::string path = cat(key, "/", option);
+  Report unread;
+  const ConfigFile* file =
+      addable && repository_.find(path) ? repository_.load(path, unread) : nullptr;
+  return file && !file->has_package ? replaced_by(*file, key, key, option) : Replaced{};
+}
+
 void DefaultsTree::report_unused() {
   for (const auto& [key, choice] : chosen_) {
     if (choice.used || choice.may_be_value) continue;
@@ -159,6 +172,10 @@ void DefaultsTree::report_unused() {
     else if (choice.removes && root_->file->body.find(group))
       fault.fix(
           cat("the recipe has the section itself: choose another component, ", group, "=NAME"));
+    else if (const Replaced replaced = replaced_by_adding(choice, key); !replaced.settings.empty())
+      fault.note(cat("+", key, "=", option, " would replace settings of earlier files: ",
+                     join(replaced.settings, ", ")))
+          .fix(replaced.instead);
     else if (choice.external && !choice.removes)
       fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it",
                     root_->file->body.find(group)
@@ -169,40 +186,78 @@ void DefaultsTree::report_unused() {
   }
 }
 
-/// An added option with the name of a component (+optimizer=adamw) would silently replace settings
-/// of that component in earlier files. An option with a name of its own (+model=llama3_8b) replaces
-/// them intentionally.
+/// The settings of a section in the files before an option, merged.
+Node DefaultsTree::section_before(const ConfigFile& option, const std::string& package) const {
+  Node out = Node::map();
+  for (const auto& [config, at] : files()) {
+    if (config == &option) break;
+    const Node* section = at == package ? &config->body
+                          : at.empty()  ? config->body.find(package)
+                                        : nullptr;
+    if (section && section->is_map()) out.merge(*section);
+  }
+  return out;
+}
+
+/// What an option would replace in earlier files although the choice is not about it. An option
+/// with the name of a component (+optimizer=adamw) is about the component only. Any other option
+/// (+model=llama3_8b, +peft=qlora), and that of another component (+peft=dora), is about the values
+/// in which it differs from the option of the component that the files have (peft/lora); it has the
+/// rest only to be complete. Settings that another component does not have are no loss.
+DefaultsTree::Replaced DefaultsTree::replaced_by(const ConfigFile& option, const std::string& group,
+                                                 const std::string& package,
+                                                 const std::string& name) {
+  const Node* type = option.body.get("type");
+  if (!type || !type->is_scalar()) return {};
+  Node tree = Node::map();
+  const Node& earlier = tree.append(package, {}, section_before(option, package));
+  const Node* present = earlier.get("type");
+  const bool other = present && !present->same_value(*type);
+  const std::string component = other ? present->as_text() : type->as_text();
+  if (other && request_.replace_component)
+    request_.replace_component(tree, package, type->as_text());
+  Report unread;
+  const std::string plain_path = cat(group, "/", component);
+  const ConfigFile* plain =
+      repository_.find(plain_path) ? repository_.load(plain_path, unread) : nullptr;
+  Replaced out;
+  std::vector<std::string> chosen;  // what the option is about
+  for (const auto& entry : option.body.entries()) {
+    const Node* usual = plain ? plain->body.get(entry.key) : nullptr;
+    if (usual ? !usual->same_value(entry.value) : name != component) {
+      chosen.push_back(cat(package, ".", entry.key, "=", brief(entry.value, 40)));
+      continue;
+    }
+    const Node* own = earlier.get(entry.key);
+    if (own && entry.key != "type" && !own->same_value(entry.value))
+      out.settings.push_back(cat(package, ".", entry.key, "=", brief(*own, 40)));
+  }
+  const bool kept = request_.names_component && request_.names_component(group, Node::string(name));
+  const std::string listed = cat("; or write '- ", group, ": ", name,
+                                 "' to the recipe's defaults list: then the recipe's own values "
+                                 "are kept"),
+                    differs = cat("write ", join(chosen, " "), ", in which ", name,
+                                  " differs from ", component);
+  out.instead = other && kept ? cat("write ", group, "=", name, ": it chooses ", package, ".type=",
+                                    name, " and keeps the recipe's other settings of ", package)
+                : other          ? differs
+                : chosen.empty() ? cat("change single settings, ", package, ".KEY=VALUE", listed)
+                                 : cat(differs, listed);
+  return out;
+}
+
 void DefaultsTree::report_replaced() {
-  const auto merged = files();
   for (size_t i = root_->children.size() - std::min(appended_.size(), root_->children.size());
        i < root_->children.size(); ++i) {
     const DefaultsNode& added = *root_->children[i];
-    const Node* type = added.file && !added.dropped ? added.file->body.get("type") : nullptr;
-    if (!type || !type->is_scalar() || type->as_text() != added.entry.name) continue;
-    const std::string package = added.package();
-    std::vector<std::string> replaced;
-    bool other = false;  // true when the files name another component
-    for (const auto& [config, at] : merged) {
-      if (config == added.file) break;
-      const Node* section = at == package ? &config->body
-                            : at.empty()  ? config->body.find(package)
-                                          : nullptr;
-      for (const auto& entry :
-           section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
-        const Node* own_value = section->get(entry.key);
-        if (own_value && entry.key == "type")
-          other = !own_value->same_value(*type);
-        else if (own_value && !own_value->same_value(entry.value))
-          replaced.push_back(cat(package, ".", entry.key, "=", brief(*own_value, 40)));
-      }
-    }
-    if (other || replaced.empty()) continue;
+    if (!added.file || added.dropped || !added.entry.name) continue;
+    const Replaced replaced =
+        replaced_by(*added.file, added.group_path(), added.package(), *added.entry.name);
+    if (replaced.settings.empty()) continue;
     report_
         .error("override", added.key(), added.entry.where,
-               cat("would replace settings of earlier files: ", join(replaced, ", ")))
-        .fix(cat("change single settings, ", package, ".KEY=VALUE; or write '- ", added.key(), ": ",
-                 *added.entry.name,
-                 "' to the recipe's defaults list: then the recipe's own values are kept"));
+               cat("would replace settings of earlier files: ", join(replaced.settings, ", ")))
+        .fix(replaced.instead);
   }
 }
 

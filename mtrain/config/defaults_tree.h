@@ -85,6 +85,16 @@ class DefaultsTree {
   std::string choice_of(const std::string& group, const std::string& name,
                         const std::string& sign) const;
   void must_choose(const DefaultsNode& node);
+  /// Settings of earlier files that an added option replaces ("peft.rank=4"), and how to write the
+  /// choice so that they stay.
+  struct Replaced {
+    std::vector<std::string> settings;
+    std::string instead;
+  };
+  Node section_before(const ConfigFile& option, const std::string& package) const;
+  Replaced replaced_by(const ConfigFile& option, const std::string& group,
+                       const std::string& package, const std::string& name);
+  Replaced replaced_by_adding(const GroupChoice& choice, const std::string& key);
   void report_unused();
   void report_replaced();
   void collect(const DefaultsNode& node,

@@ -111,6 +111,27 @@ TEST_CASE("qlora is no type of adapters: the help says how to write it") {
   done(scratch, "check r.yaml +peft=qlora peft.base=int8 peft.double_quant=false");
 }
 
+TEST_CASE("an option of adapters does not replace the recipe's rank silently") {
+  const Scratch scratch("mtrain-advice-added");
+  write_start(scratch);
+  scratch.write("l.yaml", "defaults: [./r.yaml]\npeft: {type: lora, rank: 4, alpha: 8}\n");
+  for (const auto& [words, help] :
+       {std::pair{"+peft=lora", "help: change single settings, peft.KEY=VALUE; or write '- peft: "
+                                "lora' to the recipe's defaults list"},
+        {"+peft=qlora", "help: write peft.base=nf4 peft.double_quant=true, in which qlora differs "
+                        "from lora; or write '- peft: qlora'"},
+        {"peft=qlora", "help: write peft.base=nf4 peft.double_quant=true, in which qlora differs"},
+        {"+peft=dora", "help: write peft=dora: it chooses peft.type=dora and keeps"}}) {
+    const std::string err = told(scratch, std::string("check l.yaml ") + words, 10);
+    CHECK_MESSAGE(has(err, help), err);
+    CHECK_MESSAGE(has(err, "would replace settings of earlier files: peft.rank=4, peft.alpha=8"),
+                  err);
+  }
+  for (const char* words : {"peft=dora", "peft.base=nf4 peft.double_quant=true", "peft=none"})
+    done(scratch, std::string("check l.yaml ") + words);
+  CHECK(done(scratch, "config show peft.rank l.yaml peft=dora") == "4\n");
+}
+
 TEST_CASE("an objective with a reference needs a run") {
   const Scratch scratch("mtrain-advice-reference");
   write_start(scratch);

@@ -67,6 +67,43 @@ TEST_CASE("the hint for a mistyped option is an override that works") {
   CHECK(composed(none, "+optim=adam") == "{a: 1, optim: {type: adam, lr: 3, eps: 1}}");
 }
 
+TEST_CASE("an added option replaces only what its choice is about") {
+  const char* own = "tune: {type: lora, rank: 4, alpha: 8}\n";
+  check({
+      {own, {"+tune=qlora"}, "would replace settings of earlier files: tune.rank=4, tune.alpha=8"},
+      {own, {"+tune=qlora"}, "help: write tune.base=nf4, in which qlora differs from lora; or"},
+      {own, {"+tune=qlora"}, "write '- tune: qlora' to the recipe's defaults list"},
+      {own, {"tune=qlora"}, "+tune=qlora would replace settings of earlier files: tune.rank=4"},
+      {own, {"tune=qlora"}, "help: write tune.base=nf4, in which qlora differs from lora; or"},
+      // alpha is what dora is about: its option has another one than lora's.
+      {own, {"+tune=dora"}, "would replace settings of earlier files: tune.rank=4\n"},
+      {own, {"+tune=dora"}, "help: write tune.type=dora tune.alpha=16, in which dora differs from lora\n"},
+      {"tune: {type: lora, rank: 32}\n",
+       {"+tune=qlora"},
+       "{tune: {type: lora, rank: 32, base: nf4, alpha: 32}}"},
+      {"tune: {type: lora, alpha: 8}\n",
+       {"+tune=dora"},
+       "{tune: {type: dora, alpha: 16, rank: 32}}"},
+      {"defaults:\n- tune: qlora\ntune: {rank: 4}\n",
+       {},
+       "{tune: {type: lora, base: nf4, rank: 4, alpha: 32}}"},
+  });
+  const Folder folder(kLibrary);
+  ComposeRequest request;
+  request.names_component = [](const std::string& key, const Node& value) {
+    return key == "tune" && value.as_text() == "dora";
+  };
+  CHECK(compose_text(folder, {own, {"+tune=dora"}, ""}, nullptr, request)
+            .find("help: write tune=dora: it chooses tune.type=dora and keeps the recipe's other "
+                  "settings of tune") != std::string::npos);
+  // What another component does not have is no loss.
+  request.replace_component = [](Node& tree, const std::string& key, const std::string& name) {
+    if (name == "dora") tree.get(key)->erase("rank");
+  };
+  CHECK(compose_text(folder, {own, {"+tune=dora"}, ""}, nullptr, request).find("error[") ==
+        std::string::npos);
+}
+
 TEST_CASE("the hint for a name that no option has names components and known names, too") {
   Folder folder(kLibrary);
   ComposeRequest request;
