@@ -173,8 +173,9 @@ void DefaultsTree::report_unused() {
       fault.fix(
           cat("the recipe has the section itself: choose another component, ", group, "=NAME"));
     else if (const Replaced replaced = replaced_by_adding(choice, key); !replaced.settings.empty())
-      fault.note(cat("+", key, "=", option, " would replace settings of earlier files: ",
-                     join(replaced.settings, ", ")))
+      fault
+          .note(cat("+", key, "=", option,
+                    " would replace settings of earlier files: ", join(replaced.settings, ", ")))
           .fix(replaced.instead);
     else if (choice.external && !choice.removes)
       fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it",
@@ -238,8 +239,9 @@ DefaultsTree::Replaced DefaultsTree::replaced_by(const ConfigFile& option, const
                                  "are kept"),
                     differs = cat("write ", join(chosen, " "), ", in which ", name,
                                   " differs from ", component);
-  out.instead = other && kept ? cat("write ", group, "=", name, ": it chooses ", package, ".type=",
-                                    name, " and keeps the recipe's other settings of ", package)
+  out.instead = other && kept
+                    ? cat("write ", group, "=", name, ": it chooses ", package, ".type=", name,
+                          " and keeps the recipe's other settings of ", package)
                 : other          ? differs
                 : chosen.empty() ? cat("change single settings, ", package, ".KEY=VALUE", listed)
                                  : cat(differs, listed);

@@ -116,10 +116,12 @@ TEST_CASE("an option of adapters does not replace the recipe's rank silently") {
   write_start(scratch);
   scratch.write("l.yaml", "defaults: [./r.yaml]\npeft: {type: lora, rank: 4, alpha: 8}\n");
   for (const auto& [words, help] :
-       {std::pair{"+peft=lora", "help: change single settings, peft.KEY=VALUE; or write '- peft: "
-                                "lora' to the recipe's defaults list"},
-        {"+peft=qlora", "help: write peft.base=nf4 peft.double_quant=true, in which qlora differs "
-                        "from lora; or write '- peft: qlora'"},
+       {std::pair{"+peft=lora",
+                  "help: change single settings, peft.KEY=VALUE; or write '- peft: "
+                  "lora' to the recipe's defaults list"},
+        {"+peft=qlora",
+         "help: write peft.base=nf4 peft.double_quant=true, in which qlora differs "
+         "from lora; or write '- peft: qlora'"},
         {"peft=qlora", "help: write peft.base=nf4 peft.double_quant=true, in which qlora differs"},
         {"+peft=dora", "help: write peft=dora: it chooses peft.type=dora and keeps"}}) {
     const std::string err = told(scratch, std::string("check l.yaml ") + words, 10);

@@ -77,7 +77,9 @@ TEST_CASE("an added option replaces only what its choice is about") {
       {own, {"tune=qlora"}, "help: write tune.base=nf4, in which qlora differs from lora; or"},
       // alpha is what dora is about: its option has another one than lora's.
       {own, {"+tune=dora"}, "would replace settings of earlier files: tune.rank=4\n"},
-      {own, {"+tune=dora"}, "help: write tune.type=dora tune.alpha=16, in which dora differs from lora\n"},
+      {own,
+       {"+tune=dora"},
+       "help: write tune.type=dora tune.alpha=16, in which dora differs from lora\n"},
       {"tune: {type: lora, rank: 32}\n",
        {"+tune=qlora"},
        "{tune: {type: lora, rank: 32, base: nf4, alpha: 32}}"},
