@@ -77,7 +77,18 @@ void log_steps(const Recipe& recipe) {
   }
 }
 
-void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
+/// Logs the warnings that depend on the number of steps: `check` could not know it.
+void log_warnings(const Report& report) {
+  const auto rules = recipe_rules().about(kStepsSetting);
+  for (const Diagnostic& found : report.diagnostics())
+    if (std::ranges::any_of(rules, [&](const Rule* rule) {
+          return found.severity == Severity::warning && found.code == cat("rule ", rule->id);
+        }))
+      log_warn(found.path, ": ", found.message, found.help.empty() ? "" : "; help: ", found.help);
+}
+
+/// `logs`: on this rank.
+void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins, bool logs) {
   Location where = recipe.config.root().find(kEpochs)->loc();
   recipe.config.resolve(kStepsSetting, Node::integer(steps).set_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
@@ -85,6 +96,7 @@ void resolve_steps(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
   Report report;
   check_rules(recipe.config, schema_catalog(plugins), {}, report);
   report.throw_if_errors();
+  if (logs) log_warnings(report);
 }
 
 }  // namespace
@@ -116,14 +128,14 @@ void check_length(Recipe& recipe) {
 
 void resolve_epochs(Recipe& recipe, PluginHost& plugins) {
   if (!counts_epochs(recipe)) return log_steps(recipe);
-  resolve_steps(recipe, count_and_log_steps(recipe, plugins), plugins);
+  resolve_steps(recipe, count_and_log_steps(recipe, plugins), plugins, true);
 }
 
 void resolve_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
   if (!counts_epochs(recipe)) return ranks.rank() == 0 ? log_steps(recipe) : void();
   int64_t steps = ranks.rank() == 0 ? count_and_log_steps(recipe, plugins) : 0;
   ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
-  resolve_steps(recipe, steps, plugins);
+  resolve_steps(recipe, steps, plugins, ranks.rank() == 0);
 }
 
 }  // namespace mtrain

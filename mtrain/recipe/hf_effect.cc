@@ -30,12 +30,28 @@ bool hf_has_effect(const HfModel& model, const std::string& path) {
   return true;
 }
 
-Node hf_meaning(const HfModel& model, const std::string& path) {
-  if (path != "moe.router.normalize" || model.value(path).as_text() != "auto") return {};
+namespace {
+
+/// What a value of a setting resolves to with the model's other settings; null: to itself.
+Node meaning_of(const HfModel& model, const std::string& path, const Node& value) {
+  if (path != "moe.router.normalize" || value.as_text() != "auto") return {};
   const bool softmax = model.value("moe.router.score").as_text() == "softmax";
   const bool divided = softmax ? model.value("moe.router.pre_softmax").as_text() != "true"
                                : model.number("moe.top_k") > 1;  // RouterRule::normalizes
   return Node::string(divided ? "always" : "never");
+}
+
+}  // namespace
+
+Node hf_meaning(const HfModel& model, const std::string& path) {
+  return meaning_of(model, path, model.value(path));
+}
+
+bool hf_means_default(const HfModel& model, const FieldSpec& spec) {
+  const Node value = model.value(spec.path), usual = default_value(spec, "");
+  if (brief(value) == spec.default_value || brief(value) == brief(usual)) return true;
+  const Node meaning = meaning_of(model, spec.path, usual);
+  return !meaning.is_null() && brief(meaning) == brief(value);
 }
 
 std::vector<std::string> hf_lost(const HfFamily& family, const HfModel& model) {

@@ -15,4 +15,8 @@ bool hf_has_effect(const HfModel& model, const std::string& path);
 /// Null: it is its own value.
 Node hf_meaning(const HfModel& model, const std::string& path);
 
+/// True if the setting's default would mean the same: router.normalize=always where auto stands for
+/// it.
+bool hf_means_default(const HfModel& model, const FieldSpec& spec);
+
 }  // namespace mtrain

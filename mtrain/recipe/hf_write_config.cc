@@ -386,7 +386,7 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
       continue;
     }
     if (is_written(family, spec.path) || is_training_setting(family, spec)) continue;
-    if (value != spec.default_value && value != brief(default_value(spec, "")))
+    if (!hf_means_default(model, spec))
       out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type,
                         " has no key for it, and its models compute with ", spec.default_value));
   }

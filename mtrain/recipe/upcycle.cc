@@ -131,7 +131,10 @@ std::vector<UpcycleFault> upcycle_faults(const HfModel& model, int64_t dense_wid
     out.push_back({kNormalize,
                    "gives the routing weights of a token no constant sum, so the model would not "
                    "start with the folder's function",
-                   "set model.moe.router.normalize=always"});
+                   value_text(model, "moe.router.score") == "softmax"
+                       ? "set model.moe.router.pre_softmax=false, or "
+                         "model.moe.router.normalize=always, which fewer families can express"
+                       : "set model.moe.router.normalize=always"});
   return out;
 }
 

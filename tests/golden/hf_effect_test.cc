@@ -58,6 +58,23 @@ TEST_CASE("router.normalize=auto is exported as what it stands for") {
   CHECK(glm(1) == false);
 }
 
+TEST_CASE("router.normalize is exported without a key where the default means the same") {
+  auto mixtral = [](const char* router) {
+    return Export("mixtral", cat("moe: {experts: 4, top_k: 2, router: {", router, "}}"))
+        .unexpressed;
+  };
+  CHECK(mixtral("normalize: always") == "");
+  CHECK(has(mixtral("pre_softmax: true, normalize: always"), "normalize=always: mixtral has no"));
+  auto qwen = [](const char* router) {
+    return Export("qwen3_moe", cat("attention: {qk_norm: true}, moe: {experts: 4, top_k: 2, ",
+                                   "router: {", router, "}}"))
+        .unexpressed;
+  };
+  CHECK(qwen("normalize: always") == "");
+  CHECK(qwen("pre_softmax: true, normalize: never") == "");
+  CHECK(has(qwen("pre_softmax: true, normalize: always"), "normalize=always"));
+}
+
 TEST_CASE("an interval of blocks is written as the list of a family that has one") {
   const Export positions("smollm3", "attention: {no_rope_interval: 4}");
   CHECK(positions.unexpressed == "");

@@ -194,6 +194,18 @@ constexpr Rule kRunningRules[] = {
     {"patience-interval", "validation.patience", "validation.patience > 0",
      "validation.interval > 0 and validation.steps > 0", "the run has no validations to wait for",
      "e.g. validation.interval=100", "validation.interval=max(1, train.steps // 20)"},
+    {"patience-reached", "validation.patience",
+     "validation.patience > 0 and validation.interval > 0 and validation.steps > 0 and "
+     "train.steps > 0",
+     "validation.interval * (validation.patience + 1) < train.steps",
+     "{validation.patience} cannot end the run early: validation {validation.patience + 1} is "
+     "after "
+     "step {validation.interval * (validation.patience + 1)}, and the run has {train.steps} steps",
+     "it counts validations after the one with the lowest loss, which is the first one at the "
+     "earliest",
+     "validation.interval=(train.steps - 1) // (validation.patience + 1); "
+     "validation.patience=max(0, (train.steps - 1) // validation.interval - 1)",
+     Severity::warning},
     {"prompts-model", "validation.prompts", "len(validation.prompts) > 0",
      "predicted.objective in ['next token', 'sequence to sequence']",
      "{model.type} learns the objective '{predicted.objective}' and cannot continue a text",

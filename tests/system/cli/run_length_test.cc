@@ -69,6 +69,15 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   Outcome rerun = cli({"rerun", run, "run.dir=" + (scratch / "rerun").string(), "-q"});
   CHECK_MESSAGE(rerun.status == 0, rerun.err);
   CHECK(digest(scratch / "rerun") == digest(run));
+  // Rules between the number of steps and other settings apply once it is known.
+  const Words patience = {file, "validation.patience=3", "validation.interval=2",
+                          "validation.steps=1", "run.dir=" + (scratch / "patience").string()};
+  CHECK_FALSE(has(cli(with({"check"}, patience)).err, "cannot end the run"));
+  const Outcome warned = cli(patience);
+  CHECK_MESSAGE(has(warned.err,
+                    "validation.patience: 3 cannot end the run early: validation 4 is "
+                    "after step 8, and the run has 8 steps"),
+                warned.err);
   // Ranks that are threads count once.
   Outcome ranks = cli({file, "run.dir=" + (scratch / "ranks").string(), "dist.nproc=2",
                        "train.micro_batch_size=2", "train.global_batch_size=4"});
