@@ -145,8 +145,9 @@ class Values {
   }
 
   /// True if the user wrote the setting of a rule with another value than its default. A file's
-  /// value does not count if the command line decides the condition: whoever switches a feature off
-  /// there does not mean the recipe's settings of that feature.
+  /// value does not count if the command line decides the condition, by a value or by the choice of
+  /// an option: whoever switches a feature off there does not mean the recipe's settings of that
+  /// feature.
   bool is_written(const Rule& rule) const {
     const std::string path = own(rule.path);
     const FieldSpec* field = input_.field ? input_.field(path) : nullptr;
@@ -159,8 +160,10 @@ class Values {
     if (node->same_value(usual)) return false;
     if (typed(*node)) return true;
     const std::vector<std::string> others = settings_in(rule.must);
-    return std::none_of(others.begin(), others.end(),
-                        [&](const std::string& other) { return typed(*setting(other)); });
+    return std::none_of(others.begin(), others.end(), [&](const std::string& other) {
+      const Node& decides = *setting(other);
+      return typed(decides) || (input_.chosen && input_.chosen(decides.loc()));
+    });
   }
 
   void collect_settings(std::string_view expression, int depth,

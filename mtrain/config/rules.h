@@ -66,6 +66,9 @@ struct RuleInput {
   /// True for the location of a value that the user wrote, for rules about settings without effect.
   /// Empty: any location but that of a default.
   std::function<bool(const Location& where)> given = {};
+  /// True for the location of a value of an option of a config group that the command line chose
+  /// (peft=none): as if the value had been typed there. Empty: none.
+  std::function<bool(const Location& where)> chosen = {};
 };
 
 /// By their text. A text that is no expression is not among them.

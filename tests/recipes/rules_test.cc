@@ -225,6 +225,7 @@ TEST_CASE("a setting without effect is a warning only where the user wrote it") 
   const testing::ScratchFolder folder;
   fs::create_directory(folder / "mixed_precision");
   testing::put(folder / "mixed_precision/scaled.yaml", "fp8_margin: 1\n");
+  testing::put(folder / "mixed_precision/plain.yaml", "fp8: none\n");
   const std::string group = "defaults: [{mixed_precision: scaled}, _self_]\n",
                     own = "mixed_precision: {fp8_margin: 1}\n";
   auto warns = [&](const std::string& head, std::vector<OverrideText> overrides, bool saved) {
@@ -247,7 +248,13 @@ TEST_CASE("a setting without effect is a warning only where the user wrote it") 
   CHECK(warns("", {margin}, false));
   CHECK(warns(own, {margin, none}, false));
   CHECK_FALSE(warns(own, {none}, false));  // the command line switches the feature off
-  CHECK_FALSE(warns(group, {}, false));    // the group is for other recipes as well
+  // So does an option that the command line chooses, but not one of the recipe.
+  const OverrideText plain{"mixed_precision=plain", 4}, added{"+mixed_precision=plain", 4};
+  CHECK(warns("defaults: [{mixed_precision: plain}, _self_]\n" + own, {}, false));
+  CHECK_FALSE(warns(group + own, {plain}, false));
+  CHECK(warns(group + own, {plain, margin}, false));
+  CHECK_FALSE(warns(own, {added}, false));
+  CHECK_FALSE(warns(group, {}, false));  // the group is for other recipes as well
   CHECK(warns(group, {margin}, false));
   CHECK_FALSE(warns(own, {}, true));  // a saved recipe contains the values of all its files
   CHECK(warns(own, {margin}, true));

@@ -222,6 +222,21 @@ std::vector<SourcePtr> own_files(const ConfigContainer& config, bool saved) {
   return out;
 }
 
+/// The files of the options of config groups that the command line chose, with the files that they
+/// include.
+std::vector<std::string> chosen_files(const ConfigContainer& config) {
+  std::vector<std::string> out;
+  int below = -1;  // the depth of the choice that the next lines belong to
+  for (const DefaultsLine& line : config.composition().defaults) {
+    if (below >= 0 && line.depth <= below) below = -1;
+    const bool chosen =
+        line.where && line.where.source->kind() == SourceKind::command_line && line.depth > 0;
+    if (chosen && below < 0) below = line.depth;
+    if (below >= 0 && !line.file.empty()) out.push_back(line.file);
+  }
+  return out;
+}
+
 }  // namespace
 
 const RuleBook& recipe_rules() {
@@ -278,6 +293,9 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.given = [own = own_files(config, saved)](const Location& where) {
     return where && (where.source->kind() == SourceKind::command_line ||
                      std::find(own.begin(), own.end(), where.source) != own.end());
+  };
+  input.chosen = [files = chosen_files(config)](const Location& where) {
+    return where && std::find(files.begin(), files.end(), where.source->name()) != files.end();
   };
   input.fixed = [&](const std::string& path) {
     return std::ranges::any_of(config.overrides(),

@@ -70,6 +70,8 @@ TEST_CASE("settings without an effect on weights of a folder, or on the CPU, are
   CHECK(has(told(scratch, "check r.yaml offload.layers=1", 0), "offload.layers"));
   // Defaults and what config.json says are nobody's wish.
   CHECK(told(scratch, "check r.yaml", 0).empty());
+  // Nor are a recipe's settings of what an option of the command line switches off.
+  CHECK(told(scratch, "check quickstart_lora peft=none dataset=mock model.init_from=", 0).empty());
 }
 
 TEST_CASE("a full disk: the help names the option of the command, on a line of its own") {
