@@ -71,7 +71,7 @@ TEST_CASE("settings without an effect on weights of a folder, or on the CPU, are
   // Defaults and what config.json says are nobody's wish.
   CHECK(told(scratch, "check r.yaml", 0).empty());
   // Nor are a recipe's settings of what an option of the command line switches off.
-  CHECK(told(scratch, "check quickstart_lora peft=none dataset=mock model.init_from=", 0).empty());
+  CHECK(told(scratch, "check quickstart_lora peft=none dataset.path=p.jsonl", 0).empty());
 }
 
 TEST_CASE("a full disk: the help names the option of the command, on a line of its own") {
