@@ -21,6 +21,47 @@ const Json& needed(const Json& record, const char* name, const FormatOptions& op
       "wanted chosen and rejected, or a label; dataset.columns maps them if they have other names"};
 }
 
+/// The text that two answers begin with, which is their prompt. It ends before the first word that
+/// differs, since parts of words have other tokens; the blank before that word belongs to the
+/// answers, as in trl's extract_prompt(). No answer becomes empty. Empty: they begin differently.
+std::string common_beginning(const std::string& good, const std::string& bad) {
+  constexpr const char* kBlanks = " \t\r\n";
+  const std::string_view shared(
+      good.data(), static_cast<size_t>(std::ranges::mismatch(good, bad).in1 - good.begin()));
+  size_t end = shared.find_last_of(kBlanks) + 1;  // 0: nowhere
+  while (end > 0 && (good.find_first_not_of(kBlanks, end) == std::string::npos ||
+                     bad.find_first_not_of(kBlanks, end) == std::string::npos)) {
+    const size_t word = shared.find_last_not_of(kBlanks, end - 1);
+    end = word == std::string::npos ? 0 : shared.find_last_of(kBlanks, word) + 1;
+  }
+  if (end > 0 && shared[end - 1] == ' ') --end;
+  const std::string out(shared.substr(0, end));
+  return trim(out).empty() ? "" : out;
+}
+
+/// The prompt of two answers that are texts.
+std::string prompt_of_texts(const Json& record, const Json& chosen, const Json& rejected,
+                            const FormatOptions& options) {
+  if (!chosen.is_string() || !rejected.is_string())
+    throw RecordFault{"has a prompt and an answer that are not both texts",
+                      "wanted texts, or lists of messages"};
+  const auto mapped = options.columns.find("prompt");
+  const bool none = mapped != options.columns.end() && mapped->second == kNoField;
+  const auto texts = std::ranges::count_if(record, [](const Json& v) { return v.is_string(); });
+  // Another text may be the prompt under another name.
+  if (!none && (mapped != options.columns.end() || texts > 2))
+    throw RecordFault{missing_field(record, "prompt", options.columns),
+                      "wanted a prompt: if it has another name, dataset.columns='{prompt: NAME}'; "
+                      "if chosen and rejected begin with it, dataset.columns='{prompt: none}'"};
+  const std::string out = common_beginning(chosen.get_ref<const std::string&>(),
+                                           rejected.get_ref<const std::string&>());
+  if (out.empty())
+    throw RecordFault{"has no prompt, and chosen and rejected have no first words in common",
+                      "write {\"prompt\": …, \"chosen\": …, \"rejected\": …}, or chosen and "
+                      "rejected that both begin with the prompt"};
+  return out;
+}
+
 /// The messages as a list; `value` is a list or a single message.
 Json messages_of(const Json& value) {
   if (value.is_object()) return Json::array({value});
@@ -126,9 +167,14 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
   const Json &chosen = needed(record, "chosen", options),
              &rejected = needed(record, "rejected", options);
   if (chosen.is_string()) {
-    const Json& prompt = needed(record, "prompt", options);
     refuse_with_texts(record, options.columns);
-    return {text_answer(prompt, chosen), text_answer(prompt, rejected)};
+    if (const Json* prompt = find_field(record, "prompt", options.columns))
+      return {text_answer(*prompt, chosen), text_answer(*prompt, rejected)};
+    const std::string prompt = prompt_of_texts(record, chosen, rejected, options);
+    auto answer_of = [&](const Json& text) {
+      return text_answer(prompt, text.get_ref<const std::string&>().substr(prompt.size()));
+    };
+    return {answer_of(chosen), answer_of(rejected)};
   }
   const Json good = messages_of(chosen), bad = messages_of(rejected);
   Json context = messages_before(record, options);

@@ -3,7 +3,7 @@
 // immutable and safe from any thread.
 //
 //   pairs   {prompt, chosen, rejected}: texts, or lists of messages
-//           {chosen, rejected}: conversations with a common beginning
+//           {chosen, rejected}: conversations, or texts, with a common beginning: the prompt
 //           {conversations or messages, chosen, rejected}: the answers as messages
 //           for a model of scores, also a number `margin`: by how much the chosen one is better
 //   labels  {messages, label} or {prompt, completion, label}: true where the answer is good

@@ -286,6 +286,38 @@ TEST_CASE("segments and tokens have their own loss mask") {
                [] { read_record(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 
+TEST_CASE("texts without a prompt have their first words in common as the prompt") {
+  const FormatOptions none{.columns = {{"prompt", "none"}}};
+  auto split = [&](const Json& record, const FormatOptions& options = {}) {
+    const Preference pair = read_preference(record, "pairs", options, "x:1");
+    CHECK(pair.chosen.texts[0].text == pair.rejected->texts[0].text);
+    CHECK_FALSE(pair.chosen.texts[0].trained);
+    return pair.chosen.texts[0].text + "|" + pair.chosen.texts[1].text + "|" +
+           pair.rejected->texts[1].text;
+  };
+  auto texts = [](const char* chosen, const char* rejected) {
+    return Json{{"chosen", chosen}, {"rejected", rejected}};
+  };
+  CHECK(split(texts("\n\nHuman: Hi?\n\nAssistant: Yes.", "\n\nHuman: Hi?\n\nAssistant: No.")) ==
+        "\n\nHuman: Hi?\n\nAssistant:| Yes.| No.");
+  // A word is not divided, and no answer is empty.
+  CHECK(split(texts("It is black", "It is blue")) == "It is| black| blue");
+  CHECK(split(texts("Q\nyes", "Q\nyes sir")) == "Q\n|yes|yes sir");
+  CHECK(split(texts("Q: so\nyes ", "Q: so\nyes ")) == "Q: so\n|yes |yes ");
+  Json record = texts("It is black", "It is blue");
+  record["margin"] = 2;
+  CHECK(split(record) == "It is| black| blue");
+  expect_fault("no first words in common", [&] { split(texts("black", "blue")); });
+  expect_fault("no first words in common", [&] { split(texts(" black", " blue")); });
+  expect_fault("no first words in common", [&] { split(texts("same", "same")); });
+  // Another text may be the prompt.
+  record["question"] = "Which one?";
+  expect_fault("has no field 'prompt'; its fields are chosen, margin, question, rejected",
+               [&] { split(record); });
+  CHECK(split(record, none) == "It is| black| blue");
+  expect_fault("not both texts", [&] { split({{"chosen", "a b"}, {"rejected", 1}}); });
+}
+
 TEST_CASE("preferences are pairs or labels, and only the answers are trained on") {
   auto pair = [](const char* record, const char* format = "pairs") {
     return read_preference(Json::parse(record), format, {}, "x:1");
