@@ -57,7 +57,9 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
     if (std::string fault = json_.read_exactly(line); !fault.empty()) {
       bad.push_back(
           {item.line, false, std::move(fault),
-           cat("each line is an object like {\"", printable(options_.json_keys[0]), "\": \"…\"}")});
+           cat("each line is an object like {\"", printable(options_.json_keys[0]),
+               "\": \"…\"}; --json-key NAME takes the text of another field; conversations, and "
+               "prompts with answers, need no preparation: dataset.type=sft reads them")});
       return false;
     }
   }

@@ -17,6 +17,7 @@ constexpr size_t kMaxJsonDepth = 64;
 /// is too deep.
 constexpr size_t kFastDepth = 32;
 constexpr size_t kNoKey = SIZE_MAX;
+constexpr size_t kMostNames = 12;  // of a record, in messages
 
 /// Extracts the strings of some fields at the top level of a JSON object without building the rest.
 class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
@@ -53,6 +54,7 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& name) override {
     const auto at = std::find(keys_.begin(), keys_.end(), name);
+    if (depth_ == 1 && names_.size() < kMostNames) names_.push_back(printable(name, 60));
     wanted_ = depth_ == 1 && at != keys_.end() ? static_cast<size_t>(at - keys_.begin()) : kNoKey;
     if (wanted_ != kNoKey && std::exchange(found_[wanted_], char{1}))
       return fail(cat("has the field '", printable(*at), "' twice"));
@@ -72,7 +74,9 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish() {
     for (size_t k = 0; k < keys_.size() && fault.empty(); ++k)
-      if (!found_[k]) fail(cat("has no field '", printable(keys_[k]), "'"));
+      if (!found_[k])
+        fail(cat("has no field '", printable(keys_[k]), "'; its fields are ",
+                 names_.empty() ? "none" : join(names_, ", ")));
   }
 
  private:
@@ -91,6 +95,7 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
   const std::vector<std::string>& keys_;
   std::vector<std::vector<std::string>>& texts_;
   std::vector<char> found_;
+  std::vector<std::string> names_;  // of the record's first fields, for messages
   size_t depth_ = 0, wanted_ = kNoKey;
   bool in_list_ = false;
 };

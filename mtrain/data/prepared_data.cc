@@ -1,6 +1,8 @@
 #include "mtrain/data/prepared_data.h"
 
 #include <algorithm>
+#include <istream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "mtrain/base/counted.h"
@@ -247,6 +249,48 @@ void refuse_packed(const IndexedFile& file) {
 
 }  // namespace
 
+namespace {
+
+/// The first record of a file of JSON lines; null where it cannot be read.
+nlohmann::json first_record(const fs::path& path) {
+  constexpr size_t kLongest = 1 << 20;
+  std::string line;
+  try {
+    InputBuffer buffer(path);
+    std::istream in(&buffer);
+    while (line.size() < kLongest && in.peek() != EOF && in.peek() != '\n')
+      line += static_cast<char>(in.get());
+  } catch (const Error&) {  // reported where the file is read
+  }
+  nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
+  return record.is_object() ? record : nlohmann::json();
+}
+
+/// How the records of a file of JSON lines are read.
+struct JsonRecords {
+  std::string dataset;  // that reads them unprepared; empty: they are texts
+  std::string option;   // of `data prepare`: " --json-key body"
+  std::string note;     // about it
+};
+
+JsonRecords json_records(const fs::path& path) {
+  const nlohmann::json record = first_record(path);
+  if (record.is_null() || record.contains("text")) return {};
+  if (record.contains("chosen") || record.contains("rejected"))
+    return {.dataset = "preference objective=dpo", .option = {}, .note = {}};
+  for (const char* field : {"messages", "conversations", "prompt", "instruction"})
+    if (record.contains(field)) return {.dataset = "sft", .option = {}, .note = {}};
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : record.items())
+    if (value.is_string()) texts.push_back(printable(key, 60));
+  if (texts.size() == 1) return {.dataset = {}, .option = " --json-key " + texts[0], .note = {}};
+  return {.dataset = {},
+          .option = " --json-key FIELD",
+          .note = texts.empty() ? "" : cat("\n(FIELD: one of ", join(texts, ", "), ")")};
+}
+
+}  // namespace
+
 std::string PreparedData::tokenizer_path() const {
   const fs::path folder = context_.tokenizer ? context_.tokenizer->folder() : fs::path();
   return folder.empty() ? "" : cat(" path=", printable(folder.string()));
@@ -261,13 +305,19 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   bool raw = text_extension == ".txt" || text_extension == ".jsonl" || text_extension == ".json";
   if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) &&
       extension != ".idx" && extension != ".bin") {
-    fs::path prefix = fs::path(plain).replace_extension();
+    const fs::path prefix = fs::path(plain).replace_extension();
+    const bool lines = text_extension != ".txt";
+    const JsonRecords records = lines ? json_records(path) : JsonRecords{};
+    MT_USER_CHECK(records.dataset.empty(), ErrorClass::data,
+                  cat(path.string(), " has records for fine-tuning; dataset.type=",
+                      sampling_.dataset, " reads prepared tokens"),
+                  cat("train on the records as they are: dataset.type=", records.dataset));
     throw Error(ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
                 cat("run: mtrain data prepare --input ", path.string(), " --output ",
                     prefix.string(), " --tokenizer ",
                     context_.tokenizer ? context_.tokenizer->name() : "NAME", tokenizer_path(),
-                    " --append-eod", text_extension == ".txt" ? " --split-on blank-lines" : "",
-                    "\nand set dataset.path=", prefix.string()));
+                    records.option, " --append-eod", lines ? "" : " --split-on blank-lines",
+                    "\nand set dataset.path=", prefix.string(), records.note));
   }
   auto file = std::make_shared<IndexedFile>(path);
   refuse_packed(*file);

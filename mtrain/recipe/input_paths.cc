@@ -217,11 +217,15 @@ void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths
     return std::tuple(path.result.native().size(), text.find(path.setting) != std::string::npos,
                       !section.empty() && path.setting.starts_with(cat(section, ".")));
   };
-  for (const auto& path : paths) {
-    const bool there =
-        text.find(path.result.string()) != std::string::npos ||
-        (!path.base.empty() && text.find((path.base / path.given).string()) != std::string::npos);
-    if (there && (!named || fit(path) > fit(*named))) named = &path;
+  // The help may name further files, such as the tokenizer's for a command.
+  for (const std::string& place : {error.message(), text}) {
+    for (const auto& path : paths) {
+      const bool there = place.find(path.result.string()) != std::string::npos ||
+                         (!path.base.empty() &&
+                          place.find((path.base / path.given).string()) != std::string::npos);
+      if (there && (!named || fit(path) > fit(*named))) named = &path;
+    }
+    if (named) break;
   }
   if (!named || text.find(named->text()) != std::string::npos) throw;
   throw Error(error.error_class(), cat(error.message(), "; ", named->text()), error.hint());

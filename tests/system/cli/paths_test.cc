@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "shell.h"
+#include "small_tokenizer.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -132,6 +133,16 @@ TEST_CASE(
   CHECK_MESSAGE(has(file.err, "relative to the folder of that file, " + base + "/proj: " + base +
                                   "/gone/corpus"),
                 file.err);
+  // The help names the tokenizer's folder, too; the error is about the data.
+  write_at(scratch / "proj/a.jsonl", "{\"text\": \"a\"}\n");
+  write_at(scratch / "proj/a_tokenizer_folder/tokenizer.json", small_tokenizer());
+  const Outcome text = cli_in(scratch.path(),
+                              "proj/mine.yaml dataset.path=proj/a.jsonl "
+                              "'tokenizer={type: hf, path: "
+                              "proj/a_tokenizer_folder}' run.dir=runs/c" +
+                                  kShort);
+  CHECK_MESSAGE(has(text.err, "training reads prepared tokens; dataset.path is 'proj/a.jsonl'"),
+                text.err);
   Outcome argument =
       cli_in(scratch.path(), "proj/mine.yaml dataset.path=gone/frank run.dir=runs/b" + kShort);
   CHECK_MESSAGE(has(argument.err, "dataset.path is 'gone/frank' (command line, argument 2"),

@@ -274,10 +274,11 @@ TEST_CASE("a pair for each field under Megatron's names, and lists of strings as
   CHECK(report.empty_documents == 2);
   CHECK(report.sequences == 5);
   put(scratch / "x.jsonl", "{\"title\": \"T\"}\n");
-  expect_error(ErrorClass::data, {"x.jsonl:1: has no field 'body'"}, [&] {
-    options.overwrite = true;
-    prepare_dataset(Bytes(), options);
-  });
+  expect_error(ErrorClass::data,
+               {"x.jsonl:1: has no field 'body'; its fields are title", "--json-key NAME"}, [&] {
+                 options.overwrite = true;
+                 prepare_dataset(Bytes(), options);
+               });
   options.json_keys = {"b", "a", "a"};
   expect_error(ErrorClass::config, {"--json-keys names the field 'a' twice", "each field once"},
                [&] { prepare_dataset(Bytes(), options); });

@@ -46,6 +46,29 @@ void open(const ScratchFolder& scratch, const char* name, const Tokenizer& token
 
 }  // namespace
 
+TEST_CASE("a file of text is refused with the command that prepares it, or the dataset for it") {
+  ScratchFolder scratch;
+  const NamedBytes bytes("mine");
+  put(scratch / "a.jsonl", "{\"text\": \"a\", \"prompt\": \"b\"}\n");
+  put(scratch / "body.jsonl", "{\"id\": 1, \"body\": \"a\"}\n");
+  put(scratch / "two.jsonl", "{\"title\": \"t\", \"body\": \"a\"}\n");
+  put(scratch / "chat.jsonl", "{\"messages\": []}\n");
+  put(scratch / "pairs.jsonl", "{\"chosen\": \"a b\", \"rejected\": \"a c\"}\n");
+  put(scratch / "broken.jsonl", "{\n");
+  put(scratch / "x.txt", "a");
+  auto says = [&](const char* name, std::initializer_list<std::string> parts) {
+    CAPTURE(name);
+    expect_error(ErrorClass::data, parts, [&] { open(scratch, name, bytes); });
+  };
+  says("a.jsonl", {"is text", "--tokenizer bytes --append-eod\n"});
+  says("body.jsonl", {"is text", "--tokenizer bytes --json-key body --append-eod\n"});
+  says("two.jsonl", {"--json-key FIELD --append-eod\n", "(FIELD: one of body, title)"});
+  says("chat.jsonl", {"has records for fine-tuning", "as they are: dataset.type=sft"});
+  says("pairs.jsonl", {"has records", "dataset.type=preference objective=dpo"});
+  says("broken.jsonl", {"is text", "--tokenizer bytes --append-eod\n"});
+  says("x.txt", {"is text", "--append-eod --split-on blank-lines\n"});
+}
+
 TEST_CASE("prepared tokens are refused under another tokenizer than the one that made them") {
   ScratchFolder scratch;
   const NamedBytes mine("mine"), other("other"), nobody("");

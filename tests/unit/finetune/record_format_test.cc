@@ -312,7 +312,7 @@ TEST_CASE("texts without a prompt have their first words in common as the prompt
   expect_fault("no first words in common", [&] { split(texts("same", "same")); });
   // Another text may be the prompt.
   record["question"] = "Which one?";
-  expect_fault("has no field 'prompt'; its fields are chosen, margin, question, rejected",
+  expect_fault("has no field 'prompt'; its fields are chosen, rejected, margin, question",
                [&] { split(record); });
   CHECK(split(record, none) == "It is| black| blue");
   expect_fault("not both texts", [&] { split({{"chosen", "a b"}, {"rejected", 1}}); });
