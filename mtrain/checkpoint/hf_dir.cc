@@ -103,6 +103,18 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
                 "shards are right");
 }
 
+/// Of a path OWNER/NAME whose folder OWNER is not there either: it may be meant as the id of a hub.
+std::string hub_help(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path owner = path.parent_path();
+  if (owner.empty() || path.filename().empty() || fs::exists(owner, ignored)) return "";
+  const std::string id = printable((owner.filename() / path.filename()).string());
+  return cat("; nothing is downloaded: if ", id,
+             " is a model of a hub, fetch its folder first, e.g. "
+             "hf download ",
+             id, " --local-dir FOLDER, and give FOLDER");
+}
+
 }  // namespace
 
 HfDir::HfDir(const fs::path& path) {
@@ -110,8 +122,9 @@ HfDir::HfDir(const fs::path& path) {
   auto status = fs::status(path, error);
   if (!fs::exists(status))
     refuse_file(path, "no such file or folder",
-                "give a run's folder or one of its checkpoints, a folder with config.json and "
-                "model.safetensors, or a .safetensors file");
+                cat("give a run's folder or one of its checkpoints, a folder with config.json and "
+                    "model.safetensors, or a .safetensors file",
+                    hub_help(path)));
   if (!fs::is_directory(status)) {
     folder_ = path.parent_path().empty() ? fs::path(".") : path.parent_path();
     open_single(path);

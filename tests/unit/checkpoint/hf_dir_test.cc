@@ -157,6 +157,14 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
       HfDir model(dir / "nothing");
     } catch (const Error& error) {  // a name of a run with a mistake ends here, too
       CHECK(error.hint().starts_with("give a run's folder or one of its checkpoints, "));
+      CHECK(error.hint().find("download") == std::string::npos);
+    }
+    try {
+      HfDir model(dir / "meta-llama/Llama-3.2-1B");
+    } catch (const Error& error) {
+      CHECK(error.hint().find("nothing is downloaded: if meta-llama/Llama-3.2-1B is a model of a "
+                              "hub, fetch its folder first, e.g. hf download "
+                              "meta-llama/Llama-3.2-1B --local-dir FOLDER") != std::string::npos);
     }
     put_file(dir / "model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
     CHECK(failure([&] { HfDir model(dir.path()); }).find("holds no tensors") != std::string::npos);
