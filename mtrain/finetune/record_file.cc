@@ -1,9 +1,11 @@
 #include "mtrain/finetune/record_file.h"
 
+#include <algorithm>
 #include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
@@ -68,9 +70,26 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
 }
 
+/// Refuses a file of one object that only contains the list of the records: {"data": [{…}, …]}.
+void refuse_wrapped_list(const Json& record, const fs::path& path) {
+  if (record.size() != 1) return;
+  const Json& list = record.begin().value();
+  if (!list.is_array() || list.empty() || !list[0].is_object()) return;
+  // Those of a record, not of a message in a list of messages.
+  constexpr const char* kFields[] = {"messages", "conversations", "prompt", "completion",
+                                     "question", "instruction",   "chosen", "input_ids"};
+  if (std::ranges::none_of(kFields, [&](const char* f) { return list[0].contains(f); })) return;
+  const std::string name = printable(record.begin().key(), 60), file = printable(path.string());
+  throw Error(ErrorClass::data,
+              cat(file, " is one object whose field '", name, "' has the list of records"),
+              cat(kHint, "; write the list alone: jq -c '.[\"", name, "\"][]' ", file,
+                  " > records.jsonl, then dataset.path=records.jsonl"));
+}
+
 void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   LineReader reader(path, kMaxRecordBytes, "split the record, or leave it out");
   std::string_view line;
+  bool first = true;
   while (reader.next(line)) {
     if (blank(line)) continue;
     Json record;
@@ -89,6 +108,7 @@ void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
       bad.reject(reader.place(), fault.what, kHint);
       continue;
     }
+    if (std::exchange(first, false)) refuse_wrapped_list(record, path);
     each(record, reader.place());
   }
 }

@@ -50,6 +50,23 @@ TEST_CASE("records are the lines of a file, or the items of one list") {
   CHECK(read(scratch / "nothing").records.empty());
 }
 
+TEST_CASE("an object around the list of records is refused with the command that takes it off") {
+  ScratchFolder scratch;
+  put(scratch / "x.json", R"({"data": [{"messages": []}, {"messages": []}]})");
+  expect_error(ErrorClass::data,
+               {"x.json is one object whose field 'data' has the list of records",
+                "wanted one object per line, or one list of objects; write the list alone: jq -c "
+                "'.[\"data\"][]' ",
+                "x.json > records.jsonl"},
+               [&] { read(scratch / "x.json"); });
+  // Lists of messages are records.
+  for (const char* record : {R"({"messages":[{"role":"user","content":"a"}]})",
+                             R"({"turns":[{"who":"me","says":"a"}]})", R"({"data":[]})"}) {
+    put(scratch / "y.json", record);
+    CHECK(read(scratch / "y.json").records == std::vector<std::string>{record});
+  }
+}
+
 TEST_CASE("records are also read from compressed files") {
   ScratchFolder scratch;
   const std::string lines = "\xEF\xBB\xBF{\"a\":1}\n\n{\"a\":2}\n",
