@@ -44,6 +44,23 @@ std::string parameter_names(const ParamList& parameters) {
              join(std::vector<std::string>(names.begin(), names.end()), ", "));
 }
 
+/// What peft.train calls the parameters that a pattern of peft.targets means but that have no
+/// adapters: the embedding, the output head, norms. Empty: there are none.
+std::string trained_whole(const std::string& pattern, const ParamList& parameters) {
+  auto any = [&](const std::string& name) {
+    return std::ranges::any_of(parameters.all(), [&](const Parameter& parameter) {
+      return !AdapterPlan::is_adapter(parameter.name) && glob_match(name, parameter.name);
+    });
+  };
+  const bool head = pattern == "lm_head";
+  if (head || pattern == "embed_tokens" || pattern == "wte")
+    return any("head.*") || !head ? pattern : "embed_tokens";  // tied: the embedding is the head
+  for (const std::string& name :
+       {pattern, pattern + ".weight", "*." + pattern, cat("*.", pattern, ".weight")})
+    if (any(name)) return name;
+  return "";
+}
+
 /// Patterns of peft.* that match nothing are mistakes, except the default targets: models may lack
 /// one of them.
 void require_adapters(const Recipe& recipe, const AdapterPlan& plan, const ParamList& parameters) {
@@ -55,6 +72,13 @@ void require_adapters(const Recipe& recipe, const AdapterPlan& plan, const Param
   for (const auto& [list, pattern] : plan.unmatched()) {
     if (list == "targets" && peft.targets.empty()) continue;
     if (list == "feedforward" && peft.feedforward == defaults.feedforward) continue;
+    const std::string whole = list == "targets" ? trained_whole(pattern, parameters) : "";
+    MT_USER_CHECK(whole.empty(), ErrorClass::config,
+                  cat("peft.targets: '", printable(pattern),
+                      "' matches no weight that can have an "
+                      "adapter"),
+                  cat("peft.train=['", printable(whole),
+                      "'] trains it whole, besides the adapters; ", choice));
     const bool further = list == "train", sizes = list == "ranks" || list == "alphas";
     throw Error(ErrorClass::config,
                 cat("peft.", list, ": '", printable(pattern), "' matches no ",

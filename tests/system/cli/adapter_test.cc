@@ -377,6 +377,12 @@ TEST_CASE("adapters that do not fit are refused by name") {
   const std::string run = "r.yaml -q run.dir=run ", set = kSettings.at("qv");
   refuses(run + "'peft.targets=[attn.query]'", "peft.targets: 'attn.query' matches no weight");
   refuses(run + "'peft.targets=[attn.query]'", "attn.qkv.q");
+  for (const auto& [pattern, whole] : {std::pair{"lm_head", "lm_head"},
+                                       {"embed_tokens", "embed_tokens"},
+                                       {"norm", "norm.weight"},
+                                       {"norm1", "*.norm1.weight"}})
+    refuses(cat("check r.yaml 'peft.targets=[q_proj, ", pattern, "]'"),
+            cat("help: peft.train=['", whole, "'] trains it whole, besides the adapters; weights"));
   refuses(run + "'peft.train=[no.such]'", "peft.train: 'no.such' matches no parameter");
   refuses("check r.yaml 'peft.targets=[attn.query]'", "'attn.query' matches no weight");
   refuses("check r.yaml 'peft.targets=[cross.*]'", "'cross.*' matches no weight");
