@@ -9,6 +9,7 @@
 #include "mtrain/config/diff.h"
 #include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/record/train_state.h"
 
 namespace mtrain {
 namespace {
@@ -100,6 +101,29 @@ void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_
 
 }  // namespace
 
+std::optional<BestCheckpoint> best_checkpoint(const fs::path& folder,
+                                              const std::vector<CheckpointInfo>& all) {
+  auto complete = [&](int64_t step) {
+    return std::ranges::any_of(all, [&](const CheckpointInfo& info) {
+      return info.step == step && info.problem.empty() && !info.unknown;
+    });
+  };
+  const auto newest = std::find_if(all.rbegin(), all.rend(),
+                                   [&](const CheckpointInfo& info) { return complete(info.step); });
+  if (newest == all.rend()) return std::nullopt;
+  TrainState::Validations v;
+  try {
+    v = meta_from_json(CheckpointStore(folder).meta(newest->step), newest->path.string())
+            .state.validations;
+  } catch (const Error&) {  // it is not that of a run, or cannot be read: verify reports it
+  }
+  if (v.last < 0) return std::nullopt;
+  for (const BestCheckpoint& best :
+       {BestCheckpoint{v.best_step, v.best_loss}, {v.kept_step, v.kept_loss}})
+    if (complete(best.step)) return best;
+  return std::nullopt;
+}
+
 bool is_run_folder(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config" / "resolved.yaml", ignored) || !run_history(folder).empty() ||
@@ -115,7 +139,8 @@ RunSummary summarize_run(const fs::path& folder) {
                  .loss = {},
                  .valid_loss = {},
                  .invocations = {},
-                 .checkpoints = {}};
+                 .checkpoints = {},
+                 .best = {}};
   const std::vector<Invocation> history = run_history(folder);
   Losses losses = read_losses(folder / "metrics.jsonl");
   out.rewound_to = rewound_to(history);
@@ -123,8 +148,10 @@ RunSummary summarize_run(const fs::path& folder) {
     losses.forget_after(*out.rewound_to);  // the file still contains them until the run continues
   std::error_code ignored;
   if (const fs::path checkpoints = checkpoint_folder_of(folder);
-      fs::is_directory(checkpoints, ignored))
+      fs::is_directory(checkpoints, ignored)) {
     out.checkpoints = CheckpointStore(checkpoints).list();
+    out.best = best_checkpoint(checkpoints, out.checkpoints);
+  }
   for (const auto& checkpoint : out.checkpoints)
     if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
   out.step = std::max(out.step, losses.newest);

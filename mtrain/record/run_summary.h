@@ -28,6 +28,18 @@ struct InvocationSummary {
   std::optional<double> loss;  // at `last`
 };
 
+/// The checkpoint of the validation with the lowest loss, of runs with validation.patience or
+/// checkpoint.keep_best.
+struct BestCheckpoint {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+/// As the newest complete checkpoint says; none where that one does not say it, or where the best
+/// one was not kept. `folder`: that of the checkpoints, `all`: its list.
+MT_API std::optional<BestCheckpoint> best_checkpoint(const fs::path& folder,
+                                                     const std::vector<CheckpointInfo>& all);
+
 struct RunSummary {
   fs::path folder;
   int64_t step = 0, steps = 0;             // finished steps; train.steps, 0 when not known
@@ -37,6 +49,7 @@ struct RunSummary {
                                            // the newest steps have no metrics
   std::vector<InvocationSummary> invocations;
   std::vector<CheckpointInfo> checkpoints;
+  std::optional<BestCheckpoint> best;
 };
 
 /// True when a folder is a run's folder.

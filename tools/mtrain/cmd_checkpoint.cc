@@ -1,4 +1,6 @@
 // mtrain checkpoint: lists, verifies and hashes checkpoints, and rewinds a run to an older one.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/record/run_history.h"
+#include "mtrain/record/run_summary.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/train/hf_export.h"
 
@@ -24,12 +27,14 @@ namespace {
 
 constexpr const char* kFolderHelp = "a run's folder, its checkpoints folder, or one step-N folder";
 
-/// The checkpoints that a path stands for: the folder of one step stands for that step.
-std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
+/// The checkpoints that a path stands for: the folder of one step stands for that step. `best`: the
+/// one of the lowest validation loss, if it is asked for and known.
+std::vector<CheckpointInfo> checkpoints_at(const fs::path& path,
+                                           std::optional<BestCheckpoint>* best = nullptr) {
   CheckpointPlace place = checkpoints_of(path);
-  std::vector<CheckpointInfo> out;
-  for (auto& info : CheckpointStore(place.folder).list())
-    if (!place.step || info.step == *place.step) out.push_back(std::move(info));
+  std::vector<CheckpointInfo> out = CheckpointStore(place.folder).list();
+  if (best) *best = best_checkpoint(place.folder, out);
+  std::erase_if(out, [&](const CheckpointInfo& i) { return place.step && i.step != *place.step; });
   if (out.empty())
     throw Error(ErrorClass::checkpoint,
                 cat(printable(place.folder.string()), ": holds no checkpoints"),
@@ -37,7 +42,8 @@ std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
   return out;
 }
 
-void print_checkpoints_text(const std::vector<CheckpointInfo>& infos) {
+void print_checkpoints_text(const std::vector<CheckpointInfo>& infos,
+                            const std::optional<BestCheckpoint>& best) {
   auto padded = [](std::string text, size_t width) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
@@ -49,11 +55,16 @@ void print_checkpoints_text(const std::vector<CheckpointInfo>& infos) {
     std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
               << padded(known ? human_bytes(info.bytes) : "-", 10)
               << padded(known ? std::to_string(info.num_tensors) : "-", 7)
-              << (known ? "yes" : (info.unknown ? "unknown: " : "NO: ") + info.problem) << '\n';
+              << (known ? "yes" : (info.unknown ? "unknown: " : "NO: ") + info.problem)
+              << (best && best->step == info.step
+                      ? fmt::format(", the lowest validation loss: {:.4f}", best->loss)
+                      : "")
+              << '\n';
   }
 }
 
-void print_checkpoints_json(const std::vector<CheckpointInfo>& infos) {
+void print_checkpoints_json(const std::vector<CheckpointInfo>& infos,
+                            const std::optional<BestCheckpoint>& best) {
   auto rows = nlohmann::ordered_json::array();
   for (const auto& info : infos)
     rows.push_back({{"step", info.step},
@@ -61,6 +72,7 @@ void print_checkpoints_json(const std::vector<CheckpointInfo>& infos) {
                     {"time", info.created},
                     {"bytes", info.bytes},
                     {"tensors", info.num_tensors},
+                    {"best", best && best->step == info.step},
                     {"complete", info.unknown ? nlohmann::ordered_json()
                                               : nlohmann::ordered_json(info.problem.empty())},
                     {"problem", info.problem}});
@@ -200,8 +212,9 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "verify` compares the bytes of the files.\n"
       "Example:\n  mtrain checkpoint ls runs/quickstart");
   ls->callback([path, json] {
-    *json ? print_checkpoints_json(checkpoints_at(*path))
-          : print_checkpoints_text(checkpoints_at(*path));
+    std::optional<BestCheckpoint> best;
+    const std::vector<CheckpointInfo> infos = checkpoints_at(*path, &best);
+    *json ? print_checkpoints_json(infos, best) : print_checkpoints_text(infos, best);
   });
 
   auto* check = command->add_subcommand(

@@ -106,6 +106,7 @@ Json show_json(const RunSummary& run) {
     checkpoints.push_back({{"step", info.step},
                            {"bytes", info.bytes},
                            {"time", info.created},
+                           {"best", run.best && run.best->step == info.step},
                            {"problem", info.problem}});
   out["invocations"] = std::move(invocations);
   out["checkpoints"] = std::move(checkpoints);
@@ -144,9 +145,12 @@ void show_run(const fs::path& folder, bool json) {
   for (const auto& item : run.invocations) show_invocation(item);
   std::cout << "checkpoints" << (run.checkpoints.empty() ? ": none\n" : "\n");
   for (const auto& info : run.checkpoints)
-    std::cout << fmt::format("  step-{}  {}\n", info.step,
+    std::cout << fmt::format("  step-{}  {}{}\n", info.step,
                              info.problem.empty() ? human_bytes(info.bytes)
-                                                  : "cannot be used: " + printable(info.problem));
+                                                  : "cannot be used: " + printable(info.problem),
+                             run.best && run.best->step == info.step
+                                 ? ", the lowest validation loss: " + loss_text(run.best->loss)
+                                 : "");
 }
 
 }  // namespace

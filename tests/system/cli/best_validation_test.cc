@@ -112,6 +112,19 @@ TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation lo
     CHECK(fs::exists(folder / "checkpoints/step-10"));
     CHECK(fs::exists(folder / "checkpoints/step-12"));
     CHECK(entries(folder / "checkpoints") == 5);  // and run.lock and latest
+    const std::string name = "step-" + std::to_string(step),
+                      one = (folder / "checkpoints" / name).string();
+    for (const std::string& listed : {folder.string(), one}) {
+      const Outcome ls = cli({"checkpoint", "ls", listed});
+      CHECK_MESSAGE(has(ls.out, "yes, the lowest validation loss: "), ls.out);
+    }
+    CHECK_FALSE(has(cli({"checkpoint", "ls", (folder / "checkpoints/step-12").string()}).out,
+                    "the lowest validation loss"));
+    CHECK(has(cli({"runs", "show", folder.string()}).out, ", the lowest validation loss: "));
+    for (const Json& rows :
+         {Json::parse(cli({"checkpoint", "ls", folder.string(), "--json"}).out),
+          Json::parse(cli({"runs", "show", folder.string(), "--json"}).out).at("checkpoints")})
+      for (const Json& row : rows) CHECK(row.at("best") == (row.at("step") == step));
     const fs::path early = scratch / (std::string("early-") + stop);
     train(recipe, early, with(words, {"train.steps=" + std::to_string(step + 1)}));
     CHECK(entries(early / "checkpoints") == 4);  // the best one is one of the two newest
