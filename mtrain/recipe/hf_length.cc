@@ -10,6 +10,11 @@ bool hf_gives_length(const HfKey& key) {
          (key.write_setting == "seq_length" || key.write_setting == "rope.original_max_positions");
 }
 
+int64_t hf_length_of(const std::string& config_json, const std::string& file) {
+  const hf::Json length = hf::parse(config_json, file).value("max_position_embeddings", hf::Json());
+  return length.is_number_integer() ? length.get<int64_t>() : 0;
+}
+
 hf::Json hf_kept_value(const HfKey& key, const hf::Json& theirs, int64_t trained,
                        const HfModel& model) {
   if (!hf_gives_length(key) || !theirs.is_number_integer()) return theirs;

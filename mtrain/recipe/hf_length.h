@@ -16,6 +16,9 @@ namespace mtrain {
 /// Whether a key without effect on the model holds this length.
 bool hf_gives_length(const HfKey& key);
 
+/// This length in a config.json of any family; 0: it is not there. `file`: for errors.
+int64_t hf_length_of(const std::string& config_json, const std::string& file);
+
 /// The value that export writes for a key without effect on the model: that of the folder of
 /// origin. If the key holds this length, it is at least `trained`, the length of the run's
 /// sequences, except with the scalings dynamic and longrope, whose factors depend on it.
@@ -28,7 +31,8 @@ MT_API std::string hf_config_with_length(const std::string& config_json, const s
                                          const HfFamilies& families, const HfFamily& family,
                                          const HfModel& model, int64_t trained);
 
-/// Warns if the recipe's sequences are longer than those of the folder whose config.json is `file`.
+/// Warns if the recipe's sequences are longer than those of the folder whose config.json, or of the
+/// run whose folder, is `file`.
 void warn_of_length(const Recipe& recipe, const HfFolderConfig& config, const std::string& file,
                     Report& report);
 

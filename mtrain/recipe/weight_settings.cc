@@ -123,6 +123,39 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   return out;
 }
 
+/// The length of sequences for which the weights of a run were trained: its own, or a longer one of
+/// what it started from. 0: not known, or without rotary positions, or they fit any length.
+int64_t trained_length(const fs::path& run, int depth = 0) {
+  constexpr int kLongestChain = 16;  // of runs that start from each other
+  const SavedConfig saved = read_saved_config(run);
+  const Node root = parse_yaml(saved.resolved, run.string());
+  const Node *length = root.find("model.seq_length"), *scaling = root.find("model.rope.scaling"),
+             *from = root.find("model.init_from");
+  if (depth > kLongestChain || !length || !length->is(NodeKind::integer) || !scaling ||
+      brief(*scaling) == "dynamic")
+    return 0;
+  if (!from || from->as_text().empty()) return length->as_int();
+  const fs::path start = fs::path(identity_of(saved).directory) / from->as_text();
+  std::error_code ignored;
+  if (!fs::exists(start, ignored)) return 0;
+  const int64_t before = is_saved_run(start)
+                             ? trained_length(start, depth + 1)
+                             : hf_length_of(HfDir(start).config_text(), start.string());
+  return before == 0 ? 0 : std::max(before, length->as_int());
+}
+
+/// The settings of a run whose weights initialize the recipe's model.
+HfFolderConfig read_run(const Recipe& recipe, const SchemaCatalog& catalog, const fs::path& run,
+                        const Source& saved) {
+  HfFolderConfig out{settings_of_run(recipe, catalog, saved), {}, {}};
+  try {
+    out.length = trained_length(run);
+  } catch (const Error&) {  // what it started from cannot be read any more
+  }
+  out.length_key = "model.seq_length";
+  return out;
+}
+
 /// The file that describes the model of the weights of model.init_from.
 SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
   return with_path_origins(recipe.inputs, [&] {
@@ -341,9 +374,9 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   try {
     file = description_of_weights(recipe, folder);
     const std::string& name = file->name();
-    const HfFolderConfig config =
-        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
-                             : read_folder(recipe, catalog, plugins, *file);
+    const HfFolderConfig config = is_saved_run(folder)
+                                      ? read_run(recipe, catalog, folder, *file)
+                                      : read_folder(recipe, catalog, plugins, *file);
     scores = has_score_head(config, is_saved_run(folder), *file);
     note_absent_keys(recipe, config, *file, differing);
     warn_of_length(recipe, config, name, differing);

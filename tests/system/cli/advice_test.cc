@@ -42,11 +42,23 @@ TEST_CASE("sequences longer than those of the folder are a warning, and the expo
     CHECK(has(err, "not trained with rotary positions from 128 on"));
   }
   CHECK_FALSE(has(told(scratch, "check r.yaml model.seq_length=128", 0), "is longer"));
+  // A run's weights know its own positions, or those of the folder from which it started.
+  scratch.write("s.yaml", tiny_recipe());
+  done(scratch, "s.yaml -q run.dir=own train.steps=1");
+  const std::string longer =
+      told(scratch, "check s.yaml model.init_from=own model.seq_length=64", 0);
+  CHECK_MESSAGE(has(longer, "64 is longer than the sequences of "), longer);
+  CHECK_MESSAGE(has(longer, "own, where model.seq_length is 32"), longer);
+  CHECK_FALSE(has(told(scratch, "check s.yaml model.init_from=own", 0), "is longer"));
   auto length = [&](const std::string& folder) {
     return nlohmann::json::parse(slurp(scratch / folder / "config.json"))
         .at("max_position_embeddings")
         .get<int>();
   };
+  CHECK_FALSE(
+      has(told(scratch, "check r.yaml model.init_from=run model.seq_length=256", 0), "is longer"));
+  CHECK(has(told(scratch, "check r.yaml model.init_from=run model.seq_length=512", 0),
+            "where model.seq_length is 256"));
   done(scratch, "-q export run long");
   CHECK(length("long") == 256);
   done(scratch, "r.yaml -q run.dir=short");
