@@ -151,7 +151,7 @@ std::string Report::text(size_t limit) const {
     ++shown;
   }
   if (size_t hidden = diagnostics_.size() - shown; hidden > 0)
-    out += fmt::format("… and {} more\n", hidden);
+    out += fmt::format("… and {} more; `mtrain check --json` lists all\n", hidden);
   if (errors_ > 0) out += counted(errors_, "error");
   if (errors_ > 0 && warnings() > 0) out += ", ";
   if (warnings() > 0) out += counted(warnings(), "warning");
