@@ -113,13 +113,22 @@ struct VocabularyPart {
 /// A teacher whose distribution over the vocabulary the student learns. The loss of a token is then
 /// alpha * cross-entropy + (1 - alpha) * divergence (mtrain/kernel/distillation.h), without a
 /// factor temperature².
+/// The teacher's distribution is given by its logits, or by its most likely ids: then the
+/// divergence is that of these ids and of all others as one (mtrain/kernel/top_k_distillation.h).
 struct Distillation {
-  Tensor teacher_TV;      // logits, in the student's dtype; of a shard, those of the same ids
-  int64_t shared = 0;     // ids of the whole vocabulary that student and teacher both have
+  Tensor teacher_TV;   // logits, in the student's dtype; of a shard, those of the same ids
+  int64_t shared = 0;  // ids of the whole vocabulary that student and teacher both have
+  /// In place of teacher_TV: the k most likely ids of each token, int32, ascending and less than
+  /// `shared`, on every rank; -1 where the target is ignored.
+  Tensor ids_TK;
+  Tensor log_probabilities_TK;  // float: of these ids, at `temperature`
+  Tensor log_rest_T;            // float: of all others together; not read if k is `shared`
   float temperature = 1;  // > 0; divides the logits of both, for the divergence
   float beta = 0;   // 0: KL(teacher ‖ student), 1: KL(student ‖ teacher), else generalized JSD
   float alpha = 0;  // weight of the cross-entropy, in [0, 1]
   Tensor divergence_T, cross_entropy_T;  // float: receive the two parts; 0 where target < 0
+  /// Releases what is known of the teacher.
+  void release() { teacher_TV = {}, ids_TK = {}, log_probabilities_TK = {}, log_rest_T = {}; }
 };
 
 /// Loss per token, float [T]: -log softmax(logits)[target]; 0 where target < 0. Columns >=

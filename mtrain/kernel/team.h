@@ -6,6 +6,8 @@
 //   sum2(n, f)        two sums in one pass; f(i) returns a Pair
 //   max(n, f)         the largest f(i) that is not NaN; -infinity for n = 0
 //   once(f)           f() by one member
+//   kSerial           whether it has a single member, for which consecutive pieces of a row are as
+//                     fast as the whole row
 // Row functions take rows as pointers, or as views of a GPU thread's registers: x[i] is element i,
 // and RowValue<X> the element's type. `i` is an int64_t, or a type of the team that converts to it.
 // n alone fixes the order of a sum. Teams are stateless; all members of a team call the same

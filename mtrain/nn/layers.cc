@@ -156,7 +156,7 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor loss_T = linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_,
                                        input.weighted_later ? 0 : input.loss_weight, part_,
                                        input.head_gradients, quantized_, bias, map_, distillation);
-  if (distillation) distillation->teacher_TV = {};
+  if (distillation) distillation->release();
   return loss_T;
 }
 

@@ -115,6 +115,13 @@ std::optional<DistillationSettings> distillation_of(const Recipe& student) {
   return settings;
 }
 
+std::optional<fs::path> teacher_store_folder(const Recipe& student) {
+  const std::optional<DistillationSettings> settings = distillation_of(student);
+  if (!settings || settings->top_k == 0 || (settings->teacher.empty() && settings->store.empty()))
+    return std::nullopt;
+  return settings->store.empty() ? student.run_directory() / "teacher" : fs::path(settings->store);
+}
+
 Recipe teacher_recipe(const Recipe& student, const PluginHost& plugins) {
   Recipe recipe = read_recipe(request_of(student, plugins), plugins);
   recipe.inputs.clear();  // its paths come from no file of the user
@@ -126,6 +133,8 @@ Recipe teacher_recipe(const Recipe& student, const PluginHost& plugins) {
 
 void check_teacher(Recipe& student, const PluginHost& plugins) {
   if (!student.report.ok() || !student.settings.objective.teaches()) return;
+  // Without a teacher, all distributions are there already.
+  if (distillation_of(student)->teacher.empty() && teacher_store_folder(student)) return;
   const Node* node = student.config.root().find(kTeacher);
   const Location where = node ? node->loc() : Location{};
   try {

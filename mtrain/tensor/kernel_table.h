@@ -427,6 +427,9 @@ struct AdamWArgs {
   X(cross_entropy_backward, CrossEntropyBackwardArgs)   \
   X(distillation, DistillationArgs)                     \
   X(distillation_backward, DistillationBackwardArgs)    \
+  X(top_k_logits, TopKLogitsArgs)                       \
+  X(top_k_distillation, TopKDistillationArgs)           \
+  X(top_k_distillation_backward, TopKDistillationBackwardArgs) \
   X(add, AddArgs)                                       \
   X(mul, MulArgs)                                       \
   X(unary, UnaryArgs)                                   \

@@ -76,4 +76,60 @@ struct DistillationBackwardArgs {
   LogitMap map = {};
 };
 
+/// The outcomes of a teacher of which the most likely ids of each token are known
+/// (mtrain/kernel/top_k_distillation.h).
+struct TopKTeacher {
+  const int32_t* ids;              // [rows, k], ascending
+  const float* log_probabilities;  // [rows, k], at the temperature of the divergence
+  const float* log_rest;           // [rows], of all other ids together
+  int64_t k;
+  bool has_rest;  // false: there are no other ids
+};
+/// own[t, j] = the student's logit of ids[t, j], -infinity if it is not among the first
+/// `shared_cols` columns; rest_lse[t] = log-sum-exp of the logits divided by the temperature of the
+/// other columns; 0 where target < 0.
+struct TopKLogitsArgs {
+  const void* logits;  // [rows, cols]; `map` is applied to them
+  const int32_t* ids;
+  const int32_t* targets;  // [rows]
+  float* own;              // [rows, k]
+  float* rest_lse;         // [rows]
+  int64_t rows, cols, k, shared_cols;
+  DType dtype;
+  float temperature;
+  int64_t first_col = 0;
+  LogitMap map = {};
+};
+/// divergence[t] and mean[t], as DistillationArgs.
+struct TopKDistillationArgs {
+  TopKTeacher teacher;
+  const int32_t* targets;  // [rows]
+  const float* own;        // [rows, k], as all of the following from TopKLogitsArgs
+  const float* lse;        // [rows], of all ids, at the temperature
+  const float* rest_lse;   // [rows], of all ids but the k
+  float* divergence;       // [rows]
+  float* mean;             // [rows]
+  int64_t rows;
+  float beta, temperature;
+  bool counts_rest = true;  // of a sharded vocabulary, one shard's sums have the rest
+};
+/// d_logits, as DistillationBackwardArgs; may alias logits.
+struct TopKDistillationBackwardArgs {
+  TopKTeacher teacher;
+  const float* d_loss;  // [rows]
+  const void* logits;
+  const int32_t* targets;
+  const float* own;
+  const float* token_lse;  // [rows]: of the student's logits, at temperature 1
+  const float* lse;
+  const float* rest_lse;
+  const float* mean;
+  void* d_logits;  // [rows, cols]
+  int64_t rows, cols, shared_cols, valid_cols;
+  DType dtype;
+  float beta, temperature, alpha;
+  int64_t first_col = 0;
+  LogitMap map = {};
+};
+
 }  // namespace mtrain

@@ -154,6 +154,13 @@ CountedWork count(const DistillationArgs& a) { return rows(a.rows, a.cols, 2, 40
 CountedWork count(const DistillationBackwardArgs& a) {
   return rows(a.rows, a.cols, 3, 50, a.dtype);
 }
+CountedWork count(const TopKLogitsArgs& a) { return rows(a.rows, a.cols, 1, 10, a.dtype); }
+CountedWork count(const TopKDistillationArgs& a) {
+  return rows(a.rows, a.teacher.k, 3, 40, DType::f32);
+}
+CountedWork count(const TopKDistillationBackwardArgs& a) {
+  return rows(a.rows, a.cols, 2, 40, a.dtype);
+}
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
 CountedWork count(const MulArgs& a) { return elements(a.count, 3, 1, a.dtype); }
 CountedWork count(const UnaryArgs& a) { return elements(a.count, 2, 20, a.dtype); }

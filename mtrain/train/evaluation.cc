@@ -57,7 +57,7 @@ void evaluate_batch(const Session& session, Interpreter& interpreter, Loader& lo
   const auto input_of = [&](const MicroBatch& one) {
     ModelInput input =
         mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
-    if (teacher) teacher->attach(input);
+    if (teacher) teacher->attach(input, one);
     return input;
   };
   if (answers) {

@@ -89,7 +89,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   };
   auto input_of = [&](const MicroBatch& of, int64_t depths) {
     ModelInput input = own_part(ctx, of, parallel, depths);
-    if (teacher) teacher->attach(input);
+    if (teacher) teacher->attach(input, of);
     return input;
   };
   const MicroBatch batch = blank(s.train.micro_batch_size);

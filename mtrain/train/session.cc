@@ -138,7 +138,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .blocks = &blocks,
       .precision = &precision,
       .adapters = adapters ? &*adapters : nullptr,
-      .frozen_all = options.shared_context != nullptr,
+      .frozen_all = options.frozen || options.shared_context != nullptr,
       .seed_shift = options.seed_shift,
       .frozen = frozen_format(s)});
   build_stages(options);

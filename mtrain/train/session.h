@@ -43,6 +43,7 @@ class MT_API Session {
     /// Another model in the same execution context, of which no parameter is trained: a teacher.
     /// The context belongs to both sessions. Null: a context of its own.
     const std::shared_ptr<ExecutionContext>* shared_context = nullptr;
+    bool frozen = false;             // no parameter is trained, as with shared_context
     uint64_t seed_shift = 0;         // initial random values are those of another seed
     bool check_whole_model = false;  // compare all of model.init_from with the whole model, also if
                                      // this rank builds only some stages; one rank does it for all

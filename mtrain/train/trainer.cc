@@ -384,7 +384,7 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   auto input_of = [&](int64_t micro) {
     const MicroBatch& batch = batches[static_cast<size_t>(micro)];
     ModelInput input = own_part(ctx, batch, mesh_.parallel(), session_.depths_ahead);
-    if (teacher_) teacher_->attach(input);
+    if (teacher_) teacher_->attach(input, batch);
     return input;
   };
   const int64_t mine = answers_ ? answers_->routed_tokens(batches) : num_targets(batches);

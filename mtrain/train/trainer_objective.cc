@@ -114,6 +114,7 @@ void Trainer::build_objective() {
 }
 
 void Trainer::build_teacher() {
+  if (recipe_.settings.train.steps == 0) return;
   if (std::optional<Teacher> made = Teacher::of(session_, session_options()))
     teacher_.emplace(std::move(*made)), teacher_identity_ = teacher_->identity();
 }

@@ -235,9 +235,11 @@ void shrink_adapters(const Node& given, Node& tree) {
     }
 }
 
-/// A teacher of the twin's own size with random values of another seed.
+/// A teacher of the twin's own size with random values of another seed, which runs in each step.
 void keep_distillation(Node& tree) {
-  if (tree.find("objective.teacher")) tree.erase("objective.teacher");
+  for (const char* left_out : {"objective.teacher", "objective.store"})
+    if (tree.find(left_out)) tree.erase(left_out);
+  Shrinker(tree, "objective").at_most("top_k", 16);
 }
 
 /// Pairs of answers; an objective over labels takes each of a pair as good or bad. A model of

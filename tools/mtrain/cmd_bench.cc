@@ -22,6 +22,7 @@
 #include "mtrain/train/peak_rate.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/signals.h"
+#include "mtrain/train/teacher_pass.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
 
@@ -214,6 +215,12 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   auto rank = [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
+    if (!store_teacher(
+            recipe, plugins, ranks, building,
+            {.stop = [&] { return signals.received() != 0; }, .begins = {}, .steps = wanted})) {
+      if (ranks.rank() == 0) cli.status = 128 + signals.received();
+      return;
+    }
     build_in_turn(ranks, building, [&] {
       trainer.emplace(
           recipe, plugins, [] { return false; }, mesh);

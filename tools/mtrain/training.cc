@@ -16,6 +16,7 @@
 #include "mtrain/train/observers/tensorboard.h"
 #include "mtrain/train/run_folder.h"
 #include "mtrain/train/signals.h"
+#include "mtrain/train/teacher_pass.h"
 
 namespace mtrain {
 namespace {
@@ -106,6 +107,14 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
           if (!wanted) begin();
           return wanted;
         };
+        // Before the student takes memory. The distributions may be in the run's folder, and are
+        // kept if the run fails later.
+        if (!store_teacher(recipe, plugins, ranks, building,
+                           {.stop = [&] { return signals.received() != 0; },
+                            .begins = [&] { folders.keep(); }})) {
+          stopped = true;
+          return;
+        }
         build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
         trainer->set_interrupt([&] { return signals.received() != 0; });
         if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);

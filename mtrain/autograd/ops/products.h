@@ -103,6 +103,9 @@ void cross_entropy_gradient(ExecutionContext& ctx, const Tensor& d_loss, const T
 /// [T] each.
 struct DistilledRows {
   Tensor lse, teacher_lse, mean;
+  /// Of a teacher's most likely ids: the student's log-sum-exp of the other ids, and its logits of
+  /// these, [T,k].
+  Tensor rest_lse, own_TK;
 };
 /// Slices the members that have one entry for each token to rows [begin, end).
 Distillation slice(const Distillation& whole, int64_t begin, int64_t end);
@@ -117,6 +120,14 @@ void distillation_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Te
                            const Tensor& targets, const Tensor& lse, const Tensor& d_logits,
                            int64_t valid, const VocabularyPart& part, const LogitMap& map,
                            const Distillation& distillation, const DistilledRows& rows);
+/// The same for a teacher whose most likely ids are known; `out` has the student's lse.
+void top_k_losses(ExecutionContext& ctx, const Tensor& logits, const Tensor& targets,
+                  const VocabularyPart& part, const LogitMap& map, const Distillation& distillation,
+                  DistilledRows& out);
+void top_k_gradient(ExecutionContext& ctx, const Tensor& d_loss, const Tensor& logits,
+                    const Tensor& targets, const Tensor& lse, const Tensor& d_logits, int64_t valid,
+                    const VocabularyPart& part, const LogitMap& map,
+                    const Distillation& distillation, const DistilledRows& rows);
 
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) {

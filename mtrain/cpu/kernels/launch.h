@@ -14,6 +14,7 @@
 namespace mtrain::cpu::MT_ISA {
 
 struct SerialTeam {
+  static constexpr bool kSerial = true;
   template <class F>
   MT_HD void each(int64_t n, F&& f) const {
 #pragma omp simd

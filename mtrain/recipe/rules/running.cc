@@ -102,8 +102,12 @@ constexpr Rule kRunningRules[] = {
      "another record",
      "validation.global_batch_size; validation.steps=0"},
     {"distillation-teacher", "objective.teacher", MT_TEACHER,
-     "objective.teacher != '' or dataset.type == 'mock'", "there is no teacher",
-     "objective.teacher is a Hugging Face folder or a run of mtrain", "objective.type='tokens'"},
+     "objective.teacher != '' or dataset.type == 'mock' or "
+     "(objective.top_k > 0 and objective.store != '')",
+     "there is no teacher",
+     "objective.teacher is a Hugging Face folder or a run of mtrain; only a run that finds all it "
+     "needs in objective.store, with objective.top_k, does without",
+     "objective.type='tokens'"},
     {"distillation-model", "objective.type", MT_TEACHER, "predicted.objective == 'next token'",
      "distillation needs a model of next tokens, but {model.type} learns the objective "
      "'{predicted.objective}'",

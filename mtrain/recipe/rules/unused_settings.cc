@@ -205,6 +205,9 @@ constexpr Rule kUnusedSettingRules[] = {
     row("distillation-beta-unused", "objective.beta",
         "objective.type != 'distillation' or objective.kind == 'jsd'",
         {"the mixture is that of jsd", "objective.kind='jsd'"}),
+    row("distillation-store-unused", "objective.store",
+        "objective.type != 'distillation' or objective.top_k > 0",
+        {"whole distributions are not stored", "objective.top_k=64"}),
     // peft
     row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
     row("peft-start-unused", "peft.init", MT_LOW_RANK " and peft.init_from == ''",

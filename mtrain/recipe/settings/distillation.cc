@@ -24,6 +24,19 @@ void DistillationSettings::bind(Fields& f) {
     "temperature^2")
       .exclusive_min(0)
       .max(1000);
+  f("top_k", top_k,
+    "the ids of each token that the divergence tells apart, the teacher's most likely ones; all "
+    "others count as one. They are computed before training and kept in objective.store, and no "
+    "teacher is in memory while training; 0: all ids, by the teacher in each step")
+      .min(0)
+      .max(int64_t{1} << 20)
+      .example("64");
+  f("store", store,
+    "with top_k: the folder of the teacher's most likely ids, for all runs with the same teacher, "
+    "tokenizer, top_k, temperature and model.seq_length; what it lacks is added. Relative to the "
+    "current folder; empty: the folder teacher in the run's folder")
+      .resume(safe)
+      .example("stored/llama-8b-top64");
   f("alpha", alpha, "weight of the cross-entropy of the targets; the divergence has 1 - alpha")
       .min(0)
       .max(1);

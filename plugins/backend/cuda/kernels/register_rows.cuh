@@ -32,6 +32,7 @@ struct RegisterRow {
 /// row.
 template <class Base, int kN, int kPacks>
 struct RegisterTeam {
+  static constexpr bool kSerial = false;
   Base base;
   int lane, lanes;
 

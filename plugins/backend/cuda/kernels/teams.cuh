@@ -14,6 +14,7 @@ constexpr int kWarp = 32;
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 struct WarpTeam {
+  static constexpr bool kSerial = false;
   int lane;  // 0 … 31
   template <class F>
   __device__ void each(int64_t n, F&& f) const {
@@ -58,6 +59,7 @@ struct WarpTeam {
 
 /// All threads of a block: at most 1024, a multiple of 32.
 struct BlockTeam {
+  static constexpr bool kSerial = false;
   Pair* warps;  // [33], in shared memory
 
   template <class F>
