@@ -224,6 +224,7 @@ class TeacherPass {
       if (options_.begins) options_.begins();
       make_directories(folder_);
       lock_.emplace(folder_);
+      remove_unfinished();
       log_info("computing the ", counted(settings_.top_k, "most likely id"),
                " of the teacher for each token; up to ",
                human_bytes(static_cast<uint64_t>(recipe_.settings.model.seq_length) *
@@ -235,6 +236,15 @@ class TeacherPass {
     build_in_turn(ranks_, building_, [&] { build(); });
     if (counts())
       writer_.emplace(folder_, identity_, cat(mesh_->token(), "-", part()));
+  }
+
+  /// Files that a killed job was writing.
+  void remove_unfinished() const {
+    std::vector<fs::path> found;
+    for (const auto& one : fs::directory_iterator(folder_))
+      if (one.path().extension() == TeacherStore::kUnfinished) found.push_back(one.path());
+    std::error_code ignored;
+    for (const fs::path& path : found) fs::remove(path, ignored);
   }
 
   void build() {
