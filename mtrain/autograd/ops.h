@@ -123,7 +123,7 @@ struct Distillation {
   Tensor ids_TK;
   Tensor log_probabilities_TK;  // float: of these ids, at `temperature`
   Tensor log_rest_T;            // float: of all others together; not read if k is `shared`
-  float temperature = 1;  // > 0; divides the logits of both, for the divergence
+  float temperature = 1;        // > 0; divides the logits of both, for the divergence
   float beta = 0;   // 0: KL(teacher ‖ student), 1: KL(student ‖ teacher), else generalized JSD
   float alpha = 0;  // weight of the cross-entropy, in [0, 1]
   Tensor divergence_T, cross_entropy_T;  // float: receive the two parts; 0 where target < 0

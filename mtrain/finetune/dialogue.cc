@@ -70,6 +70,8 @@ AskedPrompt Dialogue::ask(const std::string& text) {
   return asked_;
 }
 
+void Dialogue::answered(const std::string& text) { say("assistant", text); }
+
 std::string Dialogue::answer(const std::vector<int32_t>& ids) {
   std::string text = tokenizer_.decode(ids);
   asked_.trim_answer(text);

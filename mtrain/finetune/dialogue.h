@@ -27,6 +27,8 @@ class MT_API Dialogue {
   void begin_with(const std::string& text);
   /// Adds the user's turn; returns the ids up to the start of the model's answer, and what ends it.
   AskedPrompt ask(const std::string& text);
+  /// Adds a turn that the model has had before.
+  void answered(const std::string& text);
   /// Adds the model's turn; returns its text without the end of the turn.
   std::string answer(const std::vector<int32_t>& ids);
 

@@ -71,8 +71,8 @@ MT_HD void rest_lse_row(Team team, const int32_t* ids, int64_t k, int64_t first,
   } else {
     auto in_rest = [&](int64_t i) { return !contains_id(ids, k, first + i); };
     top = team.max(n, [&](int64_t i) { return in_rest(i) ? value(i) : kNone; });
-    sum = team.sum(
-        n, [&](int64_t i) { return in_rest(i) ? exp_nonpositive(value(i) - top) : 0.0f; });
+    sum =
+        team.sum(n, [&](int64_t i) { return in_rest(i) ? exp_nonpositive(value(i) - top) : 0.0f; });
   }
   team.once([&] { *lse = top > kNone ? top + std::log(sum) : kNone; });
 }
@@ -82,8 +82,8 @@ MT_HD void rest_lse_row(Team team, const int32_t* ids, int64_t k, int64_t first,
 /// is ignored.
 template <class Team, class T, class Map>
 MT_HD void top_k_logits_row(Team team, const T* logits, Map map, float inverse_temperature,
-                            const int32_t* ids, int64_t k, int32_t target, int64_t first,
-                            int64_t n, float* own, float* rest_lse) {
+                            const int32_t* ids, int64_t k, int32_t target, int64_t first, int64_t n,
+                            float* own, float* rest_lse) {
   if (target < 0) {
     team.each(k, [&](int64_t j) { own[j] = 0; });
     team.once([&] { *rest_lse = 0; });

@@ -11,8 +11,8 @@ namespace mtrain {
 /// The settings of the objective; absent if the recipe has another one.
 MT_API std::optional<DistillationSettings> distillation_of(const Recipe& student);
 
-/// The folder of the teacher's most likely ids (objective.top_k); absent if the teacher runs in each
-/// step: with objective.top_k=0, and for a teacher of random values, which is for trials.
+/// The folder of the teacher's most likely ids (objective.top_k); absent if the teacher runs in
+/// each step: with objective.top_k=0, and for a teacher of random values, which is for trials.
 MT_API std::optional<fs::path> teacher_store_folder(const Recipe& student);
 
 /// The recipe of the teacher's model: the model of objective.teacher in the student's layout, with

@@ -393,56 +393,56 @@ struct AdamWArgs {
 /// Every kernel with its arguments: the one list that a new kernel is added to. The table, the
 /// declarations of the backends' functions and their tables, profiles (profile.h), memory plans
 /// (planning.h) and the declarations of work counts (work.h) are generated from it.
-#define MT_KERNELS(X)                                   \
-  X(gemm, GemmArgs)                                     \
-  X(quantized_gemm, QuantizedGemmArgs)                  \
-  X(rms_norm, RmsNormArgs)                              \
-  X(rms_norm_backward, RmsNormBackwardArgs)             \
-  X(layer_norm, LayerNormArgs)                          \
-  X(layer_norm_backward, LayerNormBackwardArgs)         \
-  X(rope, RopeArgs)                                     \
-  X(head_norm, HeadNormArgs)                            \
-  X(head_norm_backward, HeadNormBackwardArgs)           \
-  X(head_sums, HeadSumsArgs)                            \
-  X(clamp, ClampArgs)                                   \
-  X(clamp_backward, ClampBackwardArgs)                  \
-  X(attention, AttentionArgs)                           \
-  X(attention_backward, AttentionBackwardArgs)          \
-  X(attention_sink_backward, AttentionSinkBackwardArgs) \
-  X(sigmoid_mul, SigmoidMulArgs)                        \
-  X(sigmoid_mul_backward, SigmoidMulBackwardArgs)       \
-  X(silu_mul, SiluMulArgs)                              \
-  X(silu_mul_backward, SiluMulBackwardArgs)             \
-  X(gelu, GeluArgs)                                     \
-  X(gelu_backward, GeluBackwardArgs)                    \
-  X(gelu_mul, GeluMulArgs)                              \
-  X(gelu_mul_backward, GeluMulBackwardArgs)             \
-  X(relu, ReluArgs)                                     \
-  X(relu_backward, ReluBackwardArgs)                    \
-  X(embedding, EmbeddingArgs)                           \
-  X(embedding_backward, EmbeddingBackwardArgs)          \
-  X(gather_sum, GatherSumArgs)                          \
-  X(row_dots, RowDotsArgs)                              \
-  X(cross_entropy, CrossEntropyArgs)                    \
-  X(cross_entropy_backward, CrossEntropyBackwardArgs)   \
-  X(distillation, DistillationArgs)                     \
-  X(distillation_backward, DistillationBackwardArgs)    \
-  X(top_k_logits, TopKLogitsArgs)                       \
-  X(top_k_distillation, TopKDistillationArgs)           \
+#define MT_KERNELS(X)                                          \
+  X(gemm, GemmArgs)                                            \
+  X(quantized_gemm, QuantizedGemmArgs)                         \
+  X(rms_norm, RmsNormArgs)                                     \
+  X(rms_norm_backward, RmsNormBackwardArgs)                    \
+  X(layer_norm, LayerNormArgs)                                 \
+  X(layer_norm_backward, LayerNormBackwardArgs)                \
+  X(rope, RopeArgs)                                            \
+  X(head_norm, HeadNormArgs)                                   \
+  X(head_norm_backward, HeadNormBackwardArgs)                  \
+  X(head_sums, HeadSumsArgs)                                   \
+  X(clamp, ClampArgs)                                          \
+  X(clamp_backward, ClampBackwardArgs)                         \
+  X(attention, AttentionArgs)                                  \
+  X(attention_backward, AttentionBackwardArgs)                 \
+  X(attention_sink_backward, AttentionSinkBackwardArgs)        \
+  X(sigmoid_mul, SigmoidMulArgs)                               \
+  X(sigmoid_mul_backward, SigmoidMulBackwardArgs)              \
+  X(silu_mul, SiluMulArgs)                                     \
+  X(silu_mul_backward, SiluMulBackwardArgs)                    \
+  X(gelu, GeluArgs)                                            \
+  X(gelu_backward, GeluBackwardArgs)                           \
+  X(gelu_mul, GeluMulArgs)                                     \
+  X(gelu_mul_backward, GeluMulBackwardArgs)                    \
+  X(relu, ReluArgs)                                            \
+  X(relu_backward, ReluBackwardArgs)                           \
+  X(embedding, EmbeddingArgs)                                  \
+  X(embedding_backward, EmbeddingBackwardArgs)                 \
+  X(gather_sum, GatherSumArgs)                                 \
+  X(row_dots, RowDotsArgs)                                     \
+  X(cross_entropy, CrossEntropyArgs)                           \
+  X(cross_entropy_backward, CrossEntropyBackwardArgs)          \
+  X(distillation, DistillationArgs)                            \
+  X(distillation_backward, DistillationBackwardArgs)           \
+  X(top_k_logits, TopKLogitsArgs)                              \
+  X(top_k_distillation, TopKDistillationArgs)                  \
   X(top_k_distillation_backward, TopKDistillationBackwardArgs) \
-  X(add, AddArgs)                                       \
-  X(mul, MulArgs)                                       \
-  X(unary, UnaryArgs)                                   \
-  X(cast, CastArgs)                                     \
-  X(copy_blocks, CopyBlocksArgs)                        \
-  X(column_sum, ColumnSumArgs)                          \
-  X(dropout, DropoutArgs)                               \
-  X(amax, AmaxArgs)                                     \
-  X(quantize, QuantizeArgs)                             \
-  X(hadamard, HadamardArgs)                             \
-  X(decode_weight, DecodeWeightArgs)                    \
-  X(double_gemm, DoubleGemmArgs)                        \
-  X(squared_norm, SquaredNormArgs)                      \
+  X(add, AddArgs)                                              \
+  X(mul, MulArgs)                                              \
+  X(unary, UnaryArgs)                                          \
+  X(cast, CastArgs)                                            \
+  X(copy_blocks, CopyBlocksArgs)                               \
+  X(column_sum, ColumnSumArgs)                                 \
+  X(dropout, DropoutArgs)                                      \
+  X(amax, AmaxArgs)                                            \
+  X(quantize, QuantizeArgs)                                    \
+  X(hadamard, HadamardArgs)                                    \
+  X(decode_weight, DecodeWeightArgs)                           \
+  X(double_gemm, DoubleGemmArgs)                               \
+  X(squared_norm, SquaredNormArgs)                             \
   X(adamw, AdamWArgs)
 
 struct KernelTable {

@@ -85,12 +85,12 @@ void require_top_k(int64_t k, int64_t shared) {
 
 TeacherIdentity stored_identity(const Recipe& student, const Tokenizer& tokenizer) {
   const DistillationSettings settings = distillation_of(student).value();
-  return {.teacher = settings.teacher.empty() ? ""
-                                              : base_identity(student.resolve(settings.teacher)),
-          .tokenizer = sha256(tokenizer.identity()),
-          .k = settings.top_k,
-          .temperature = settings.temperature,
-          .seq_length = student.settings.model.seq_length};
+  return {
+      .teacher = settings.teacher.empty() ? "" : base_identity(student.resolve(settings.teacher)),
+      .tokenizer = sha256(tokenizer.identity()),
+      .k = settings.top_k,
+      .temperature = settings.temperature,
+      .seq_length = student.settings.model.seq_length};
 }
 
 Teacher::Teacher(Session& student, const Session::Options& options)
@@ -130,8 +130,8 @@ void Teacher::build(const Session::Options& options) {
 }
 
 void Teacher::open_store(const fs::path& folder) {
-  store_ = std::make_unique<TeacherStore>(
-      folder, stored_identity(student_->recipe, *student_->tokenizer));
+  store_ = std::make_unique<TeacherStore>(folder,
+                                          stored_identity(student_->recipe, *student_->tokenizer));
   MT_USER_CHECK(store_->samples() > 0, ErrorClass::config,
                 cat("objective.store: ", printable(folder.string()), " has no distributions"),
                 "give objective.teacher, of which mtrain train computes them");

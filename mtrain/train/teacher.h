@@ -1,5 +1,5 @@
-// Teacher: the teacher of objective.type=distillation, as a step sees it. Either the frozen model is
-// next to the student, in the same execution context and layout: it computes the logits of a
+// Teacher: the teacher of objective.type=distillation, as a step sees it. Either the frozen model
+// is next to the student, in the same execution context and layout: it computes the logits of a
 // micro-batch just before the student reads it, and has neither gradients nor optimizer state. With
 // a pipeline, the ranks with the student's last stage then have the whole teacher, and the others
 // nothing of it. Or, with objective.top_k, its most likely ids come from a TeacherStore, and there
@@ -53,11 +53,11 @@ class MT_API Teacher {
   Session* student_;
   DistillationSettings settings_;
   std::unique_ptr<Recipe> recipe_;
-  std::unique_ptr<Session> session_;   // the model, on ranks that have it
+  std::unique_ptr<Session> session_;  // the model, on ranks that have it
   std::unique_ptr<TeacherStore> store_;
-  const Axis* vocabulary_ = nullptr;  // over which the logits are sharded
-  bool here_ = false;                 // this rank has the student's head
-  int64_t shared_ = 0;                // ids that both have
+  const Axis* vocabulary_ = nullptr;          // over which the logits are sharded
+  bool here_ = false;                         // this rank has the student's head
+  int64_t shared_ = 0;                        // ids that both have
   std::shared_ptr<const Distillation> last_;  // of which the sums have not been read
   double divergence_ = 0, cross_entropy_ = 0;
 };

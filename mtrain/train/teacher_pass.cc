@@ -31,9 +31,9 @@ namespace {
 /// One row of a micro-batch, kept until the micro-batch is full.
 void add_row(const MicroBatch& one, MicroBatch& batch) {
   const auto before = static_cast<int32_t>(batch.tokens.size());
-  for (auto [from, to] : {std::pair(&one.tokens, &batch.tokens),
-                          std::pair(&one.targets, &batch.targets),
-                          std::pair(&one.positions, &batch.positions)})
+  for (auto [from, to] :
+       {std::pair(&one.tokens, &batch.tokens), std::pair(&one.targets, &batch.targets),
+        std::pair(&one.positions, &batch.positions)})
     to->insert(to->end(), from->begin(), from->end());
   if (batch.cu_seqlens.empty()) batch.cu_seqlens.push_back(0);
   for (size_t i = 1; i < one.cu_seqlens.size(); ++i)
@@ -91,7 +91,8 @@ class TeacherPass {
   int64_t part() const { return mesh_ ? mesh_->data().index() : ranks_.rank(); }
   /// One rank of those that have the same samples.
   bool counts() const {
-    return !mesh_ || (axis_index(mesh_->parallel().tp) == 0 && axis_index(mesh_->parallel().cp) == 0);
+    return !mesh_ ||
+           (axis_index(mesh_->parallel().tp) == 0 && axis_index(mesh_->parallel().cp) == 0);
   }
 
   void open_data() {
@@ -117,20 +118,20 @@ class TeacherPass {
     } catch (const Error& error) {
       throw of_teacher(error);
     }
-    identity_.vocabulary = std::min(predicted_ids(s, *tokenizer_),
-                                    predicted_ids(teacher_->settings, *tokenizer_));
+    identity_.vocabulary =
+        std::min(predicted_ids(s, *tokenizer_), predicted_ids(teacher_->settings, *tokenizer_));
     require_top_k(settings_.top_k, identity_.vocabulary);
   }
 
   void open_store() {
     store_ = std::make_unique<TeacherStore>(folder_, identity_);
     const int64_t mine = store_->samples();
-    MT_USER_CHECK(ranks_.all_reduce_value(mine, ReduceOp::min) ==
-                      ranks_.all_reduce_value(mine, ReduceOp::max),
-                  ErrorClass::config,
-                  cat("objective.store: ranks find different files in ",
-                      printable(folder_.string())),
-                  "give a folder that all machines of the job share: objective.store=DIR");
+    MT_USER_CHECK(
+        ranks_.all_reduce_value(mine, ReduceOp::min) ==
+            ranks_.all_reduce_value(mine, ReduceOp::max),
+        ErrorClass::config,
+        cat("objective.store: ranks find different files in ", printable(folder_.string())),
+        "give a folder that all machines of the job share: objective.store=DIR");
   }
 
   /// What the run reads.
@@ -212,13 +213,13 @@ class TeacherPass {
     if (!teacher_) {
       std::vector<int64_t> where = {batch.rows > 0 ? batch.first_sample : INT64_MAX};
       ranks_.all_reduce(std::span(where), ReduceOp::min);
-      throw Error(
-          ErrorClass::config,
-          cat("objective.store: ", printable(folder_.string()),
-              " lacks distributions of the data, first of sample ", where[0], " of the ",
-              range.split, " split, and there is no objective.teacher"),
-          "give the teacher of which it was computed: objective.teacher=FOLDER-OR-RUN; or the data, "
-          "model.seq_length, rng.seed and number of steps for which it was computed");
+      throw Error(ErrorClass::config,
+                  cat("objective.store: ", printable(folder_.string()),
+                      " lacks distributions of the data, first of sample ", where[0], " of the ",
+                      range.split, " split, and there is no objective.teacher"),
+                  "give the teacher of which it was computed: objective.teacher=FOLDER-OR-RUN; or "
+                  "the data, "
+                  "model.seq_length, rng.seed and number of steps for which it was computed");
     }
     if (first()) {
       if (options_.begins) options_.begins();
@@ -234,8 +235,7 @@ class TeacherPass {
     start_ = reported_ = std::chrono::steady_clock::now();
     seen_before_ = seen_;
     build_in_turn(ranks_, building_, [&] { build(); });
-    if (counts())
-      writer_.emplace(folder_, identity_, cat(mesh_->token(), "-", part()));
+    if (counts()) writer_.emplace(folder_, identity_, cat(mesh_->token(), "-", part()));
   }
 
   /// Files that a killed job was writing.

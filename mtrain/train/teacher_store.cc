@@ -108,8 +108,8 @@ int64_t TeacherStore::key(const MicroBatch& batch, int64_t row) {
   Sha256 out;
   const auto length = static_cast<size_t>(batch.seq_length);
   for (const auto* one : {&batch.tokens, &batch.targets, &batch.positions})
-    out.update(raw_bytes(*one, static_cast<size_t>(row) * length,
-                         static_cast<size_t>(row + 1) * length));
+    out.update(
+        raw_bytes(*one, static_cast<size_t>(row) * length, static_cast<size_t>(row + 1) * length));
   const auto digest = out.digest();
   int64_t key = 0;
   std::memcpy(&key, digest.data(), sizeof(key));
@@ -224,9 +224,10 @@ TopKRows TeacherStore::read(const MicroBatch& batch) const {
                   "the data have changed since the run has started: start it again");
     const TopKRows mine = read(found->second);
     if (mine.tokens() != num_targets_of(batch, row))
-      throw damaged(files_[found->second.file].file.path(),
-                    cat("sample ", batch.first_sample + row, " has ", counted(mine.tokens(), "token"),
-                        " in place of ", num_targets_of(batch, row)));
+      throw damaged(
+          files_[found->second.file].file.path(),
+          cat("sample ", batch.first_sample + row, " has ", counted(mine.tokens(), "token"),
+              " in place of ", num_targets_of(batch, row)));
     int64_t next = 0;
     for (int64_t t = row * batch.seq_length; t < (row + 1) * batch.seq_length; ++t)
       if (batch.targets[static_cast<size_t>(t)] >= 0) out.set(t, mine, next++);

@@ -44,8 +44,8 @@ double log_sum(double a, double b) {
 
 /// The first k of `count` values, whose ids are from `first` on, in any order; returns the
 /// log-sum-exp of the others.
-double select_of(std::span<const float> values, int64_t first, double inverse_temperature,
-                 size_t k, std::vector<Scored>& out) {
+double select_of(std::span<const float> values, int64_t first, double inverse_temperature, size_t k,
+                 std::vector<Scored>& out) {
   const auto later = [](const Scored& a, const Scored& b) { return a.before(b); };
   const auto scored = [&](size_t i) {
     return Scored{static_cast<double>(values[i]) * inverse_temperature,
@@ -77,16 +77,15 @@ void add_candidates(const std::vector<float>& logits, int64_t columns, int64_t u
   parallel_ranges(logits.size() / static_cast<size_t>(columns), 4, [&](size_t from, size_t to) {
     std::vector<Scored> chosen;
     for (size_t row = from; row < to; ++row) {
-      const auto values = std::span(logits).subspan(row * static_cast<size_t>(columns),
-                                                    static_cast<size_t>(used));
+      const auto values =
+          std::span(logits).subspan(row * static_cast<size_t>(columns), static_cast<size_t>(used));
       if (std::ranges::any_of(values, [](float v) { return std::isnan(v); })) broken = true;
       const size_t token = static_cast<size_t>(begin) + row;
-      out.rest[token] =
-          select_of(values, first, 1 / temperature, static_cast<size_t>(k), chosen);
+      out.rest[token] = select_of(values, first, 1 / temperature, static_cast<size_t>(k), chosen);
       for (size_t j = 0; j < chosen.size(); ++j)
         out.ids[token * static_cast<size_t>(k) + j] = chosen[j].id,
-                                    out.values[token * static_cast<size_t>(k) + j] =
-                                        chosen[j].value;
+                                                 out.values[token * static_cast<size_t>(k) + j] =
+                                                     chosen[j].value;
     }
   });
   MT_USER_CHECK(!broken, ErrorClass::numeric,
@@ -147,8 +146,7 @@ TopKRows::TopKRows(int64_t of, int64_t tokens)
 
 void TopKRows::set(int64_t token, const TopKRows& other, int64_t from) {
   std::copy_n(other.ids.begin() + from * k, k, ids.begin() + token * k);
-  std::copy_n(other.log_probabilities.begin() + from * k, k,
-              log_probabilities.begin() + token * k);
+  std::copy_n(other.log_probabilities.begin() + from * k, k, log_probabilities.begin() + token * k);
   log_rest[static_cast<size_t>(token)] = other.log_rest[static_cast<size_t>(from)];
 }
 
@@ -160,8 +158,8 @@ TopKRows most_likely(const Tensor& logits, int64_t shared, int64_t k, double tem
   const int64_t tokens = logits.size(0), columns = logits.size(1);
   const VocabularyPart part = vocabulary_part(vocabulary, vocab);
   const int64_t used = std::clamp<int64_t>(shared - part.first, 0, columns),
-                piece = std::max<int64_t>(
-                    1, kBytes / (columns * static_cast<int64_t>(sizeof(float))));
+                piece =
+                    std::max<int64_t>(1, kBytes / (columns * static_cast<int64_t>(sizeof(float))));
   Candidates own(tokens, k);
   for (int64_t begin = 0; begin < tokens; begin += piece) {
     const int64_t end = std::min(tokens, begin + piece);

@@ -49,8 +49,9 @@ KnownIds known_ids(const TopKProblem& p) {
         top_k_log_softmax(Values(all.begin() + r * p.shared, all.begin() + (r + 1) * p.shared));
     std::vector<int32_t> order(static_cast<size_t>(p.shared));
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(
-        order, [&](int32_t a, int32_t b) { return logs[static_cast<size_t>(a)] > logs[static_cast<size_t>(b)]; });
+    std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
+      return logs[static_cast<size_t>(a)] > logs[static_cast<size_t>(b)];
+    });
     std::sort(order.begin(), order.begin() + p.k);
     double rest = 0;
     for (int64_t j = 0; j < p.shared; ++j) {
@@ -115,14 +116,15 @@ void add_row(const TopKProblem& p, const KnownIds& known, const double* z, int64
   }
   double rest = 0;
   for (size_t i = 0; i < s.size(); ++i) rest += outcome[i] == p.k ? std::exp(s[i]) : 0;
-  if (p.k < p.shared) mine.push_back(std::log(rest)), teacher.push_back(known.rest[static_cast<size_t>(r)]);
+  if (p.k < p.shared)
+    mine.push_back(std::log(rest)), teacher.push_back(known.rest[static_cast<size_t>(r)]);
   const auto [value, d] = of_outcomes(mine, teacher, p.beta);
   loss += (1 - p.alpha) * value;
   if (!gradient) return;
   const double sum = std::accumulate(d.begin(), d.end(), 0.0);
   for (size_t i = 0; i < s.size(); ++i) {
-    const double of_id = d[static_cast<size_t>(outcome[i])] *
-                         (outcome[i] == p.k ? std::exp(s[i]) / rest : 1);
+    const double of_id =
+        d[static_cast<size_t>(outcome[i])] * (outcome[i] == p.k ? std::exp(s[i]) / rest : 1);
     gradient[i] += (1 - p.alpha) * dy * (of_id - std::exp(s[i]) * sum) / p.temperature;
   }
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "answer_file.h"
 #include "cli.h"
 #include "model_source.h"
 #include "mtrain/base/error.h"
@@ -27,7 +28,7 @@ namespace mtrain {
 namespace {
 
 struct GenerateOptions {
-  std::string from, adapter, prompt, system, chat_template, date;
+  std::string from, adapter, prompt, system, chat_template, date, prompts, output;
   std::vector<std::string> overrides;
   bool chat = false, prompted = false, parse_special = false;
   std::optional<bool> add_special;  // of --add-special and --no-add-special
@@ -117,6 +118,29 @@ void talk(const SavedRun& run, Session& session, const GenerateOptions& options)
   });
 }
 
+/// Answers the records of --prompts in --output, each as a conversation of its own.
+void answer_all(const SavedRun& run, Session& session, const GenerateOptions& options) {
+  const chat::TemplateFile file = template_to_answer(options, run, session);
+  if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
+  Generator generator(session);
+  answer_records(options.prompts, options.output, options.system,
+                 [&](const std::vector<PromptMessage>& messages, int64_t index) {
+                   finetune::Dialogue dialogue(*session.tokenizer, file, day_of(options, run));
+                   AskedPrompt asked;
+                   for (const auto& [role, content] : messages)
+                     if (role == "system")
+                       dialogue.begin_with(content);
+                     else if (role == "user")
+                       asked = dialogue.ask(content);
+                     else
+                       dialogue.answered(content);
+                   SamplingOptions sampling = options.sampling;
+                   sampling.stop = std::move(asked.ends);
+                   sampling.seed += static_cast<decltype(sampling.seed)>(index);
+                   return dialogue.answer(generator.generate(std::move(asked.ids), sampling).ids);
+                 });
+}
+
 /// The ids of a prompt. Warns once of special tokens that it spells in plain characters.
 std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::string& prompt,
                             bool parse_special) {
@@ -176,6 +200,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
                 cat("--chat does not support model.type=", source.run.recipe.settings.model.type,
                     ", which has an encoder and a decoder"),
                 "give each text as a prompt of its own: --prompt -");
+  if (!options.prompts.empty()) return answer_all(source.run, *session, options);
   if (options.chat) return talk(source.run, *session, options);
   warn_of_unread_prompts(options);
   const std::vector<int32_t> begin = options.add_special.value_or(begins_with_special(source))
@@ -221,6 +246,21 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   auto* chat = command->add_flag(
       "--chat", options->chat,
       "answer the prompt, or each line of standard input, as a turn of a conversation");
+  auto* prompts =
+      command
+          ->add_option("--prompts", options->prompts,
+                       "with --chat and --output: a JSONL file whose records are answered, each as "
+                       "a conversation of its own: its prompt, or its messages up to the last of "
+                       "the user")
+          ->type_name("FILE")
+          ->needs(chat)
+          ->excludes(prompt);
+  prompts->needs(command
+                     ->add_option("--output", options->output,
+                                  "with --prompts: the JSONL file of the conversations, for "
+                                  "dataset=sft; one that has the first of them is continued")
+                     ->type_name("FILE")
+                     ->needs(prompts));
   command->add_option("--system", options->system, "with --chat: the system message")
       ->type_name("TEXT")
       ->needs(chat);
@@ -280,7 +320,9 @@ void add_generate_command(CLI::App& app, Cli& cli) {
       "  mtrain generate --from runs/quickstart --prompt 'And he said' --temperature 0.6 --top-k "
       "20 --seed 7\n"
       "  mtrain generate --from models/Llama-3.2-1B --prompt - < prompts.txt\n"
-      "  mtrain generate --from runs/answers --chat");
+      "  mtrain generate --from runs/answers --chat\n"
+      "  mtrain generate --from models/Llama-3.1-8B-Instruct --chat --prompts prompts.jsonl "
+      "--output answers.jsonl");
   command->callback([&cli, options, prompt, add_special, command] {
     options->prompted = prompt->count() > 0;
     if (command->count("--add-special") > 0) options->add_special = *add_special;

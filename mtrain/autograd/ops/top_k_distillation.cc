@@ -1,6 +1,6 @@
-// The losses of a student that learns the teacher's most likely ids and the rest as one outcome, and
-// their gradient. Over a sharded vocabulary, each rank has the terms of its own ids, and the one
-// with id 0 that of the rest.
+// The losses of a student that learns the teacher's most likely ids and the rest as one outcome,
+// and their gradient. Over a sharded vocabulary, each rank has the terms of its own ids, and the
+// one with id 0 that of the rest.
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/products.h"
 

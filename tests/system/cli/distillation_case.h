@@ -58,15 +58,16 @@ inline std::vector<double> figure(const std::filesystem::path& run, const std::s
   return out;
 }
 
-inline void check_close(const std::vector<double>& got, const std::vector<double>& want, double epsilon) {
+inline void check_close(const std::vector<double>& got, const std::vector<double>& want,
+                        double epsilon) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i)
     CHECK(got[i] == doctest::Approx(want[i]).epsilon(epsilon));
 }
 
 /// Evaluates a command that must fail.
-inline void refuses(const Scratch& scratch, const std::string& words, int status, const std::string& part,
-             const std::string& remedy = "") {
+inline void refuses(const Scratch& scratch, const std::string& words, int status,
+                    const std::string& part, const std::string& remedy = "") {
   const Outcome outcome = cli_in(scratch.path(), words);
   const std::string said = outcome.err + outcome.out, details = words + "\n" + said;
   CHECK_MESSAGE(outcome.status == status, details);

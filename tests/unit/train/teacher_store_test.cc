@@ -105,14 +105,16 @@ TEST_CASE("the most likely ids: ties go to the smaller one, the rest has what is
           if (i < k)
             wanted.push_back(order[static_cast<size_t>(i)].second);
           else
-            rest += std::exp(-static_cast<double>(order[static_cast<size_t>(i)].first) / temperature);
+            rest +=
+                std::exp(-static_cast<double>(order[static_cast<size_t>(i)].first) / temperature);
         std::ranges::sort(wanted);
         for (int64_t j = 0; j < k; ++j) {
           const auto at = static_cast<size_t>(t * k + j);
           CHECK(top.ids[at] == wanted[static_cast<size_t>(j)]);
-          const double log = static_cast<double>(teacher_logit(t, top.ids[at])) / temperature -
-                             std::log(total);
-          CHECK(static_cast<double>(top.log_probabilities[at]) == doctest::Approx(log).epsilon(1e-6));
+          const double log =
+              static_cast<double>(teacher_logit(t, top.ids[at])) / temperature - std::log(total);
+          CHECK(static_cast<double>(top.log_probabilities[at]) ==
+                doctest::Approx(log).epsilon(1e-6));
         }
         const auto log_rest = static_cast<double>(top.log_rest[static_cast<size_t>(t)]);
         if (k < kIds)
@@ -147,8 +149,9 @@ TEST_CASE("a teacher whose logits are not numbers is named") {
   const auto backend = make_cpu_backend(1);
   ExecutionContext ctx(*backend, {}, 1);
   const Tensor logits = ctx.from_host<float>(std::vector<float>{0, 1, NAN, 2}, {1, 4});
-  CHECK(testing::has(refusal([&] { most_likely(logits, 4, 2, 1, nullptr, 4); }, ErrorClass::numeric),
-                     "objective.teacher"));
+  CHECK(
+      testing::has(refusal([&] { most_likely(logits, 4, 2, 1, nullptr, 4); }, ErrorClass::numeric),
+                   "objective.teacher"));
 }
 
 TEST_CASE("a store gives back the distributions of a sample, wherever it is") {
@@ -210,8 +213,9 @@ TEST_CASE("a store of something else is refused, with what to do") {
   other = identity(), other.seq_length = 12;
   says(other, "another model.seq_length: there 6, now 12", "set model.seq_length=6");
   std::ofstream(folder / "file") << "x";
-  CHECK(testing::has(refusal([&] { TeacherStore(folder / "file", identity()); }, ErrorClass::config),
-                     "is not a folder"));
+  CHECK(
+      testing::has(refusal([&] { TeacherStore(folder / "file", identity()); }, ErrorClass::config),
+                   "is not a folder"));
 }
 
 TEST_CASE("a damaged file of a store is found, wherever a byte is wrong") {

@@ -94,8 +94,8 @@ cudaError_t top_k_distillation_backward(const Launch& launch,
   return with_float_type(a.dtype, [&]<class T>(T) {
     with_logits(a.map, [&](auto map) {
       with_divergence(a.beta, [&](auto of) {
-        top_k_gradients<T><<<top_k_blocks(launch, a.rows), top_k_threads(a.cols), 0,
-                             launch.stream>>>(a, map, of);
+        top_k_gradients<T>
+            <<<top_k_blocks(launch, a.rows), top_k_threads(a.cols), 0, launch.stream>>>(a, map, of);
       });
     });
     return cudaGetLastError();
