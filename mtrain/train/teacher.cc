@@ -157,11 +157,9 @@ Tensor Teacher::logits_of(const ModelInput& input) {
 
 TopKRows Teacher::top_of(const ModelInput& input, const MicroBatch& batch) {
   if (store_) return own_rows(store_->read(batch), input);
-  const Tensor logits = session_ ? logits_of(input) : Tensor();
-  if (logits.defined() && student_->ctx->backend().computes())
-    return most_likely(logits, shared_, settings_.top_k, settings_.temperature, vocabulary_,
-                       session_->vocab_size);
-  return TopKRows(settings_.top_k, input.targets_T.numel());  // planning: there are no values
+  if (!session_) return TopKRows(settings_.top_k, input.targets_T.numel());  // a plan with a store
+  return most_likely(logits_of(input), shared_, settings_.top_k, settings_.temperature, vocabulary_,
+                     session_->vocab_size);
 }
 
 void Teacher::attach(ModelInput& input, const MicroBatch& batch) {

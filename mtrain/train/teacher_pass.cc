@@ -14,12 +14,14 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/checkpoint/run_lock.h"
+#include "mtrain/checkpoint/store.h"
 #include "mtrain/comm/rank_activity.h"
 #include "mtrain/data/loader.h"
 #include "mtrain/launch/job.h"
 #include "mtrain/launch/rank_mesh.h"
 #include "mtrain/recipe/input_paths.h"
 #include "mtrain/recipe/teacher.h"
+#include "mtrain/record/train_state.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/teacher.h"
@@ -78,7 +80,11 @@ class TeacherPass {
     for (const SampleRange& one : ranges) total_ += one.end - one.begin;
     const bool all = std::ranges::all_of(ranges, [&](const SampleRange& one) { return add(one); });
     if (writer_) writer_->flush();
-    if (computed_ > 0 && ranks_.rank() == 0)
+    if (!all && first())
+      log_warn(
+          "stopped before all distributions of the teacher are computed: the same command "
+          "continues");
+    else if (computed_ > 0 && first())
       log_info("the teacher's distributions of ", counted(computed_, "sample"), " are in ",
                printable(folder_.string()), ", computed in ", human_seconds(seconds_since(start_)));
     ranks_.barrier();  // other ranks read the files next
@@ -134,13 +140,32 @@ class TeacherPass {
         "give a folder that all machines of the job share: objective.store=DIR");
   }
 
+  /// By how many samples a run that continues is ahead of the recipe, because its earlier steps had
+  /// other batch sizes.
+  int64_t samples_ahead() {
+    std::vector<int64_t> out = {0};
+    std::error_code none;
+    const fs::path folder = recipe_.checkpoint_directory();
+    if (first() && fs::exists(folder, none)) {
+      const CheckpointStore store(folder);
+      if (const auto latest = store.latest_valid(); latest.step) {
+        const TrainState before =
+            meta_from_json(store.meta(*latest.step), store.step_folder(*latest.step).string())
+                .state;
+        out[0] = before.consumed_samples - recipe_.settings.batches().samples_until(before.step);
+      }
+    }
+    ranks_.broadcast(std::span(out), 0);
+    return out[0];
+  }
+
   /// What the run reads.
   std::vector<SampleRange> split() {
     const Settings& s = recipe_.settings;
     std::vector<SampleRange> out;
     const bool whole = options_.steps < 0;
     const int64_t last = whole ? s.train.steps : std::min(options_.steps, s.train.steps);
-    add_ranges(Split::train, s.batches().samples_until(last), out);
+    add_ranges(Split::train, s.batches().samples_until(last) + samples_ahead(), out);
     if (whole) add_ranges(Split::valid, s.validation.steps * s.eval_global_batch(), out);
     return out;
   }

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/parallel.h"
+#include "mtrain/kernel/math.h"
 #include "mtrain/nn/vocabulary.h"
 #include "mtrain/tensor/execution_context.h"
 
@@ -15,6 +16,7 @@ namespace mtrain {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// The candidates of some tokens, `k` each with padding (id -1), and the log-sum-exp of all others.
 struct Candidates {
@@ -42,32 +44,42 @@ double log_sum(double a, double b) {
   return top == kNone ? kNone : top + std::log(std::exp(a - top) + std::exp(b - top));
 }
 
-/// The first k of `count` values, whose ids are from `first` on, in any order; returns the
-/// log-sum-exp of the others.
-double select_of(std::span<const float> values, int64_t first, double inverse_temperature, size_t k,
-                 std::vector<Scored>& out) {
+/// The first k of the values, whose ids are from `first` on, in any order.
+void select_of(std::span<const float> values, int64_t first, size_t k, std::vector<Scored>& out) {
   const auto later = [](const Scored& a, const Scored& b) { return a.before(b); };
-  const auto scored = [&](size_t i) {
-    return Scored{static_cast<double>(values[i]) * inverse_temperature,
-                  static_cast<int32_t>(first + static_cast<int64_t>(i))};
-  };
   out.clear();
+  float least = 0;  // of those that are chosen; the last one to be chosen is in front
   for (size_t i = 0; i < values.size(); ++i) {
-    const Scored one = scored(i);
-    if (out.size() == k && !one.before(out.front())) continue;
+    if (out.size() == k && values[i] <= least) continue;  // of equal ones, the first is chosen
     if (out.size() == k) std::pop_heap(out.begin(), out.end(), later), out.pop_back();
-    out.push_back(one);
-    std::push_heap(out.begin(), out.end(), later);  // the last one to be chosen is in front
+    out.push_back(
+        {static_cast<double>(values[i]), static_cast<int32_t>(first + static_cast<int64_t>(i))});
+    std::push_heap(out.begin(), out.end(), later);
+    least = static_cast<float>(out.front().value);
   }
-  if (out.size() == values.size()) return kNone;
-  const Scored last = out.front();
-  double top = kNone, sum = 0;
-  for (size_t i = 0; i < values.size(); ++i)
-    if (const Scored one = scored(i); last.before(one)) top = std::max(top, one.value);
-  if (top == kNone) return kNone;
-  for (size_t i = 0; i < values.size(); ++i)
-    if (const Scored one = scored(i); last.before(one)) sum += std::exp(one.value - top);
-  return top + std::log(sum);
+}
+
+/// The log-sum-exp, at the temperature, of the values that are not chosen.
+double rest_of(std::span<const float> values, const std::vector<Scored>& chosen,
+               float inverse_temperature) {
+  constexpr size_t kPiece = 1024;  // a sum in float of so many is precise
+  if (chosen.size() == values.size()) return kNone;
+  const auto least = static_cast<float>(chosen.front().value);
+  const auto equal =  // to the least one that is chosen
+      std::ranges::count(values, least) -
+      std::ranges::count(chosen, chosen.front().value, &Scored::value);
+  float top = equal > 0 ? least : -kInfinity;
+  for (float value : values) top = value < least && value > top ? value : top;
+  if (!std::isfinite(top)) return kNone;
+  double sum = static_cast<double>(equal);
+  for (size_t begin = 0; begin < values.size(); begin += kPiece) {
+    const size_t end = std::min(values.size(), begin + kPiece);
+    float piece = 0;
+    for (size_t i = begin; i < end; ++i)
+      piece += values[i] < least ? exp_nonpositive((values[i] - top) * inverse_temperature) : 0.0f;
+    sum += static_cast<double>(piece);
+  }
+  return static_cast<double>(top) * static_cast<double>(inverse_temperature) + std::log(sum);
 }
 
 /// Fills the candidates of tokens [begin, begin + rows) from this rank's logits of them.
@@ -79,17 +91,19 @@ void add_candidates(const std::vector<float>& logits, int64_t columns, int64_t u
     for (size_t row = from; row < to; ++row) {
       const auto values =
           std::span(logits).subspan(row * static_cast<size_t>(columns), static_cast<size_t>(used));
-      if (std::ranges::any_of(values, [](float v) { return std::isnan(v); })) broken = true;
+      if (!std::ranges::all_of(values, [](float v) { return v < kInfinity; })) broken = true;
+      if (broken || values.empty()) continue;  // empty: a shard with padding only
       const size_t token = static_cast<size_t>(begin) + row;
-      out.rest[token] = select_of(values, first, 1 / temperature, static_cast<size_t>(k), chosen);
-      for (size_t j = 0; j < chosen.size(); ++j)
-        out.ids[token * static_cast<size_t>(k) + j] = chosen[j].id,
-                                                 out.values[token * static_cast<size_t>(k) + j] =
-                                                     chosen[j].value;
+      select_of(values, first, static_cast<size_t>(k), chosen);
+      out.rest[token] = rest_of(values, chosen, static_cast<float>(1 / temperature));
+      for (size_t j = 0; j < chosen.size(); ++j) {
+        const size_t to = token * static_cast<size_t>(k) + j;
+        out.ids[to] = chosen[j].id, out.values[to] = chosen[j].value / temperature;
+      }
     }
   });
   MT_USER_CHECK(!broken, ErrorClass::numeric,
-                "objective.teacher: the teacher's logits are not numbers (NaN)",
+                "objective.teacher: the teacher's logits are not finite (NaN or infinity)",
                 "check the teacher's weights with mtrain generate; in fp16 they may overflow: set "
                 "mixed_precision.dtype=bf16");
 }
@@ -165,10 +179,12 @@ TopKRows most_likely(const Tensor& logits, int64_t shared, int64_t k, double tem
     const int64_t end = std::min(tokens, begin + piece);
     const Tensor floats = ctx.empty({end - begin, columns}, DType::f32);
     ctx.copy(floats, logits.slice(0, begin, end));
+    if (!ctx.backend().computes()) continue;
     std::vector<float> values(static_cast<size_t>(floats.numel()));
     ctx.download(floats, values.data());
     add_candidates(values, columns, used, part.first, temperature, begin, k, own);
   }
+  if (!ctx.backend().computes()) return TopKRows(k, tokens);
   const bool sharded = part.join != nullptr;
   const Candidates all = sharded ? gathered(own, k, *vocabulary) : std::move(own);
   TopKRows out(k, tokens);

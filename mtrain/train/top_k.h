@@ -29,7 +29,8 @@ inline constexpr float kLeastLogProbability = -65504;
 /// Of softmax(logits / temperature) over the first `shared` ids. With `vocabulary`, the logits are
 /// this rank's columns of a vocabulary of `vocab` rows that is sharded over this axis, and the
 /// result is that of all of them on every rank; collective over the axis. Error(numeric) that names
-/// the teacher if a logit is NaN. REQUIRES: 0 < k <= shared.
+/// the teacher if a logit is NaN or infinity. In a dry run there are no values. REQUIRES: 0 < k <=
+/// shared.
 TopKRows most_likely(const Tensor& logits_TV, int64_t shared, int64_t k, double temperature,
                      const Axis* vocabulary, int64_t vocab);
 
