@@ -58,7 +58,7 @@ std::vector<PromptMessage> prompt_of(std::string_view line, const std::string& s
   return out;
 }
 
-Json as_json(const std::vector<PromptMessage>& messages) {
+Json messages_json(const std::vector<PromptMessage>& messages) {
   Json out = Json::array();
   for (const PromptMessage& one : messages)
     out.push_back({{"role", one.role}, {"content", one.content}});
@@ -112,7 +112,7 @@ void answer_records(
   for (std::string_view line; lines.next(line);) {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::vector<PromptMessage> prompt = prompt_of(line, system, lines.place());
-    Json messages = as_json(prompt);
+    Json messages = messages_json(prompt);
     const int64_t mine = index++;
     if (mine < std::ssize(before)) {
       require_answer(before[static_cast<size_t>(mine)], messages, lines.place(), output);

@@ -74,7 +74,7 @@ void write_store(const fs::path& folder, int32_t shift = 0, const char* name = "
   writer.flush();  // there is nothing more
 }
 
-std::string refusal(const std::function<void()>& of, ErrorClass wanted) {
+std::string store_refusal(const std::function<void()>& of, ErrorClass wanted) {
   try {
     of();
   } catch (const Error& error) {
@@ -149,9 +149,9 @@ TEST_CASE("a teacher whose logits are not numbers is named") {
   const auto backend = make_cpu_backend(1);
   ExecutionContext ctx(*backend, {}, 1);
   const Tensor logits = ctx.from_host<float>(std::vector<float>{0, 1, NAN, 2}, {1, 4});
-  CHECK(
-      testing::has(refusal([&] { most_likely(logits, 4, 2, 1, nullptr, 4); }, ErrorClass::numeric),
-                   "objective.teacher"));
+  CHECK(testing::has(
+      store_refusal([&] { most_likely(logits, 4, 2, 1, nullptr, 4); }, ErrorClass::numeric),
+      "objective.teacher"));
 }
 
 TEST_CASE("a store gives back the distributions of a sample, wherever it is") {
@@ -185,7 +185,7 @@ TEST_CASE("a store gives back the distributions of a sample, wherever it is") {
   for (int change : {0, 1, 2}) {
     MicroBatch other = stored_batch();
     (change == 0 ? other.tokens : change == 1 ? other.targets : other.positions)[4] = 3;
-    CHECK(testing::has(refusal([&] { (void)store.read(other); }, ErrorClass::data),
+    CHECK(testing::has(store_refusal([&] { (void)store.read(other); }, ErrorClass::data),
                        "no distributions for sample 0"));
   }
 }
@@ -195,7 +195,7 @@ TEST_CASE("a store of something else is refused, with what to do") {
   write_store(folder / "s");
   auto says = [&](const TeacherIdentity& wanted, const char* part, const char* remedy) {
     const std::string said =
-        refusal([&] { TeacherStore(folder / "s", wanted); }, ErrorClass::config);
+        store_refusal([&] { TeacherStore(folder / "s", wanted); }, ErrorClass::config);
     CHECK_MESSAGE(testing::has(said, part), said);
     CHECK_MESSAGE(testing::has(said, remedy), said);
     CHECK_MESSAGE(testing::has(said, "objective.store"), said);
@@ -213,9 +213,9 @@ TEST_CASE("a store of something else is refused, with what to do") {
   other = identity(), other.seq_length = 12;
   says(other, "another model.seq_length: there 6, now 12", "set model.seq_length=6");
   std::ofstream(folder / "file") << "x";
-  CHECK(
-      testing::has(refusal([&] { TeacherStore(folder / "file", identity()); }, ErrorClass::config),
-                   "is not a folder"));
+  CHECK(testing::has(
+      store_refusal([&] { TeacherStore(folder / "file", identity()); }, ErrorClass::config),
+      "is not a folder"));
 }
 
 TEST_CASE("a damaged file of a store is found, wherever a byte is wrong") {
@@ -227,7 +227,7 @@ TEST_CASE("a damaged file of a store is found, wherever a byte is wrong") {
   read_all();
   for (size_t size : {size_t{0}, size_t{7}, whole.size() / 2, whole.size() - 1}) {
     std::ofstream(file, std::ios::trunc | std::ios::binary) << whole.substr(0, size);
-    const std::string said = refusal(read_all, ErrorClass::data);
+    const std::string said = store_refusal(read_all, ErrorClass::data);
     CHECK_MESSAGE(testing::has(said, "is damaged"), said);
     CHECK_MESSAGE(testing::has(said, "delete this file"), said);
   }
@@ -239,6 +239,6 @@ TEST_CASE("a damaged file of a store is found, wherever a byte is wrong") {
     std::string changed = whole;
     changed[at] = static_cast<char>(changed[at] ^ 4);
     std::ofstream(file, std::ios::trunc | std::ios::binary) << changed;
-    CHECK_MESSAGE(testing::has(refusal(read_all, ErrorClass::data), "is damaged"), at);
+    CHECK_MESSAGE(testing::has(store_refusal(read_all, ErrorClass::data), "is damaged"), at);
   }
 }
