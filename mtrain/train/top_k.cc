@@ -1,6 +1,7 @@
 #include "mtrain/train/top_k.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -59,25 +60,48 @@ void select_of(std::span<const float> values, int64_t first, size_t k, std::vect
   }
 }
 
+constexpr size_t kLanes = 16;  // independent ones, so that loops vectorise
+
+/// Calls f(value, lane) for all values, with the lanes in turn.
+template <class F>
+void in_lanes(std::span<const float> values, F&& f) {
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) f(values[i + lane], lane);
+  for (size_t lane = 0; i < values.size(); ++i, ++lane) f(values[i], lane);
+}
+
+/// The largest value less than `least`; minus infinity: there is none.
+float largest_below(std::span<const float> values, float least) {
+  float lanes[kLanes];
+  std::ranges::fill(lanes, -kInfinity);
+  in_lanes(values, [&](float value, size_t lane) {
+    const float below = value < least ? value : -kInfinity;
+    lanes[lane] = below > lanes[lane] ? below : lanes[lane];
+  });
+  return *std::ranges::max_element(lanes);
+}
+
 /// The log-sum-exp, at the temperature, of the values that are not chosen.
 double rest_of(std::span<const float> values, const std::vector<Scored>& chosen,
                float inverse_temperature) {
-  constexpr size_t kPiece = 1024;  // a sum in float of so many is precise
+  constexpr size_t kPiece = 4096;  // a sum in float of so many, in lanes, is precise
   if (chosen.size() == values.size()) return kNone;
   const auto least = static_cast<float>(chosen.front().value);
   const auto equal =  // to the least one that is chosen
       std::ranges::count(values, least) -
       std::ranges::count(chosen, chosen.front().value, &Scored::value);
-  float top = equal > 0 ? least : -kInfinity;
-  for (float value : values) top = value < least && value > top ? value : top;
+  const float top = equal > 0 ? least : largest_below(values, least);
   if (!std::isfinite(top)) return kNone;
-  double sum = static_cast<double>(equal);
+  auto sum = static_cast<double>(equal);
   for (size_t begin = 0; begin < values.size(); begin += kPiece) {
-    const size_t end = std::min(values.size(), begin + kPiece);
-    float piece = 0;
-    for (size_t i = begin; i < end; ++i)
-      piece += values[i] < least ? exp_nonpositive((values[i] - top) * inverse_temperature) : 0.0f;
-    sum += static_cast<double>(piece);
+    float lanes[kLanes] = {};
+    in_lanes(values.subspan(begin, std::min(kPiece, values.size() - begin)), [&](float value,
+                                                                                 size_t lane) {
+      const float x = (value - top) * inverse_temperature, e = exp_nonpositive(x < 0 ? x : 0);
+      lanes[lane] += value < least ? e : 0;
+    });
+    for (float one : lanes) sum += static_cast<double>(one);
   }
   return static_cast<double>(top) * static_cast<double>(inverse_temperature) + std::log(sum);
 }
@@ -91,7 +115,11 @@ void add_candidates(const std::vector<float>& logits, int64_t columns, int64_t u
     for (size_t row = from; row < to; ++row) {
       const auto values =
           std::span(logits).subspan(row * static_cast<size_t>(columns), static_cast<size_t>(used));
-      if (!std::ranges::all_of(values, [](float v) { return v < kInfinity; })) broken = true;
+      std::array<uint8_t, kLanes> odd = {};
+      in_lanes(values, [&](float value, size_t lane) {
+        odd[lane] = static_cast<uint8_t>(odd[lane] | !(value < kInfinity));
+      });
+      if (std::ranges::count(odd, 0) < std::ssize(odd)) broken = true;
       if (broken || values.empty()) continue;  // empty: a shard with padding only
       const size_t token = static_cast<size_t>(begin) + row;
       select_of(values, first, static_cast<size_t>(k), chosen);
