@@ -53,10 +53,10 @@ constexpr ForeignName kTrainingNames[] = {
     {"seq_len", "torchtitan", "model.seq_length", ""},
     {"max_seq_length", "TRL", "model.seq_length", ""},
     {"max_seq_len", "torchtune", "model.seq_length", ""},
-    {"sequence_len", "axolotl", "model.seq_length", "of a sample; one of preferences has both answers, each with its prompt: about twice the length"},
+    {"sequence_len", "axolotl", "model.seq_length", "the length of a whole sample: with preferences both answers, each with its prompt, about twice the value"},
     {"block_size", "nanoGPT", "model.seq_length", ""},
-    {"max_length", "TRL", "model.seq_length", "of a sample; one of preferences has both answers, each with its prompt: about twice the length"},
-    {"cutoff_len", "LLaMA-Factory", "model.seq_length", "of a sample; one of preferences has both answers, each with its prompt: about twice the length"},
+    {"max_length", "TRL", "model.seq_length", "the length of a whole sample: with preferences both answers, each with its prompt, about twice the value"},
+    {"cutoff_len", "LLaMA-Factory", "model.seq_length", "the length of a whole sample: with preferences both answers, each with its prompt, about twice the value"},
     {"context_length", "Composer", "model.seq_length", ""},
     {"model_max_length", "transformers", "model.seq_length", ""},
     // precision

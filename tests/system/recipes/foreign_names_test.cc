@@ -253,7 +253,7 @@ TEST_CASE("a hint names a setting of the chosen model, or says that the model do
   CHECK(has(help_for("model.n_embd"), "use model.hidden_size "));
   CHECK(has(help_for("model.max_position_embeddings"), "use model.seq_length: "));
   CHECK(has(help_for("max_length"),
-            "use model.seq_length: of a sample; one of preferences has both "
-            "answers, each with its prompt: about twice the length"));
+            "use model.seq_length: the length of a whole sample: with preferences both answers, "
+            "each with its prompt, about twice the value"));
   CHECK(has(help_for("model.hidden_dropout"), "model.type is llama, which does not have this"));
 }
