@@ -145,7 +145,7 @@ TEST_CASE("an option of adapters does not replace the recipe's rank silently") {
   }
   for (const char* words : {"peft=dora", "peft.base=nf4 peft.double_quant=true", "peft=none"})
     done(scratch, std::string("check l.yaml ") + words);
-  CHECK(done(scratch, "config show peft.rank l.yaml peft=dora") == "4\n");
+  CHECK(done(scratch, "config show peft.rank l.yaml peft=dora").out == "4\n");
 }
 
 TEST_CASE("an objective with a reference needs a run") {
