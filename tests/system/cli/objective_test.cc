@@ -372,7 +372,7 @@ TEST_CASE("errors of preference records say what was found and what is accepted"
   write_at(scratch / "x.jsonl",
            "\xFD"
            "7zXZ compressed");  // recognized by its first bytes
-  const std::string err = cli_in(scratch.path(), "check --data r.yaml").err;
+  const std::string err = cli_in(scratch.path(), "check --data r.yaml dataset.path=x.jsonl").err;
   CHECK_MESSAGE(has(err, "x.jsonl is compressed by xz; JSON lines are required"), err);
   CHECK_MESSAGE(has(err, "> records.jsonl, then dataset.path=records.jsonl"), err);
   refuses(R"({"prompt": "a", "completion": null})", "the field 'completion' is null",
