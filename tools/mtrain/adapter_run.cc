@@ -43,7 +43,7 @@ void require_adapters(const SavedRun& run, const std::string& from) {
 }
 
 /// model_type of a folder; empty: it says none.
-std::string family_of(const HfDir& folder) {
+std::string model_type_of(const HfDir& folder) {
   const auto config = nlohmann::json::parse(folder.config_text(), nullptr, false);
   const bool says =
       config.is_object() && config.contains("model_type") && config.at("model_type").is_string();
@@ -169,7 +169,7 @@ void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
                                    const fs::path& near, PluginHost& plugins) {
   const HfDir folder(base);
   const HfRunOptions options{.dtype = hf_config_dtype(folder.config_text()),
-                             .family = family_of(folder),
+                             .family = model_type_of(folder),
                              .source_config = identity_of(own.config).source_config};
   const Temporary exported{temporary_base(near)};
   export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, exported.path,
