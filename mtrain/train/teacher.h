@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "mtrain/data/loader.h"
+#include "mtrain/pipeline/evaluating.h"
 #include "mtrain/recipe/settings/distillation.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/teacher_store.h"
@@ -74,20 +75,5 @@ int64_t predicted_ids(const Settings& settings, const Tokenizer& tokenizer);
 void require_top_k(int64_t k, int64_t shared);
 /// Names the setting objective.teacher in what a reader of its folder says about model.init_from.
 Error of_teacher(const Error& error);
-
-/// Evaluates a model within a scope: no tape, no dropout.
-class Evaluating {
- public:
-  explicit Evaluating(ExecutionContext& ctx)
-      : ctx_(ctx), off_(ctx, false), training_(std::exchange(ctx.training, false)) {}
-  ~Evaluating() { ctx_.training = training_; }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  ExecutionContext& ctx_;
-  GradMode off_;
-  bool training_;
-};
 
 }  // namespace mtrain
