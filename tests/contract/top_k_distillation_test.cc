@@ -165,7 +165,7 @@ Case top_k_case(const TopKProblem& p) {
     const Values dz = define_top_k(p, reference::map_logits(v[0], scale, cap), &dy);
     return std::vector<Values>{reference::map_logits_backward(dz, v[0], scale, cap)};
   };
-  c.bound.sums = p.spread > 2 ? 512 : 128;  // a logarithm of -50 is off by up to 4e-6
+  c.bound.sums = p.spread > 2 ? 1024 : 192;  // a logarithm of -50 is off by up to 4e-6
   return c;
 }
 
