@@ -147,15 +147,16 @@ step_finetune() {
     [lora]='peft=lora' [dora]='peft=dora' [qlora]='peft=qlora' [int8]='peft=qlora peft.base=int8 peft.double_quant=false'
     [dpo]='objective=dpo' [dpo-lora]='objective=dpo peft=lora' [kto]='objective=kto' [kto-lora]='objective=kto peft=lora'
     [reward]='objective=reward model.labels=1'
-    [tags]='objective=token_classification model.labels=3 model.labels_of=token' [distill]='')
+    [tags]='objective=token_classification model.labels=3 model.labels_of=token' [distill]='' [distill-top]='')
   pairs "$work/pairs.jsonl"
   tags "$work/tags.jsonl"
   choose_text
   train cpu base "${fp32[@]}" checkpoint.interval=8 || return 1
-  for name in lora dora qlora int8 distill dpo dpo-lora kto kto-lora reward tags; do
+  for name in lora dora qlora int8 distill distill-top dpo dpo-lora kto kto-lora reward tags; do
     settings=(${variants[$name]} "model.init_from=$work/base")
     case $name in
       distill) settings=(objective=distillation "objective.teacher=$work/base" model.layers=2) ;;
+      distill-top) settings=(objective=distillation "objective.teacher=$work/base" model.layers=2 objective.top_k=16) ;;
       tags)
         settings+=(dataset=token_classification "dataset.path=$work/tags.jsonl" 'dataset.labels=[O,B-NAME,I-NAME]' "${whole[@]}")
         text=()
