@@ -56,7 +56,11 @@ class PreferenceDataset final : public Dataset, public AnswerData {
                                           padding_id(*context_.tokenizer), file.good, file.margins);
   }
 
-  std::string chat_template() const override { return encoder_.template_text(); }
+  std::string chat_template() const override {
+    const RecordSettings& r = settings_.records;
+    const bool own = !r.chat_template.empty() || !r.template_path.empty();
+    return own || train_.chats > 0 ? encoder_.template_text() : "";
+  }
 
   std::optional<AskedPrompt> ask(const std::string& text) const override {
     return train_.chats > 0 ? encoder_.ask(text) : ask_as_text(*context_.tokenizer, text);

@@ -72,12 +72,15 @@ class SftDataset final : public Dataset {
     return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
-  std::string chat_template() const override { return encoder_.template_text(); }
+  std::string chat_template() const override {
+    const RecordSettings& r = settings_.records;
+    const bool own = !r.chat_template.empty() || !r.template_path.empty();
+    return own || has_chats() ? encoder_.template_text() : "";
+  }
 
   std::optional<AskedPrompt> ask(const std::string& text) const override {
     const bool alpaca = train_.records.format == name(RecordFormat::alpaca);
-    if (train_.packed ? encoder_.has_template() : train_.records.counts.chats > 0)
-      return encoder_.ask(text);
+    if (has_chats()) return encoder_.ask(text);
     return ask_as_text(*context_.tokenizer,
                        alpaca ? alpaca_prompt(text, "", settings_.records.prompt) : text);
   }
@@ -96,6 +99,10 @@ class SftDataset final : public Dataset {
   }
 
  private:
+  /// Whether records are conversations, which the template formats.
+  bool has_chats() const {
+    return train_.packed ? encoder_.has_template() : train_.records.counts.chats > 0;
+  }
   /// Packs on disk are the same samples under every value of dataset.packing.
   bool packs_records() const {
     return settings_.packing == "offline" && !(train_.packed && (!own_files() || valid_.packed));
