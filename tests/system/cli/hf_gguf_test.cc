@@ -121,3 +121,20 @@ TEST_CASE("options and models that do not fit a GGUF file are refused") {
   for (const auto& entry : fs::directory_iterator(scratch.path()))
     CHECK(entry.path().filename().string().find("other") == std::string::npos);
 }
+
+TEST_CASE("a GGUF file has the chat template of the training") {
+  const Scratch scratch("mtrain-gguf-template");
+  train(scratch, "llama", "");
+  const std::string own = "{% for m in messages %}{{ m.content }}<s>{% endfor %}";
+  scratch.write("own.jinja", own);
+  write_at(
+      scratch / "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  done(scratch,
+       "r.yaml -q run.dir=chats dataset=sft dataset.path=x.jsonl dataset.split='1' "
+       "dataset.template_path=own.jinja train.global_batch_size=1 validation.steps=0");
+  fs::remove(scratch / "own.jinja");
+  done(scratch, "-q export chats chats.gguf");
+  CHECK(has(slurp(scratch / "chats.gguf"), own));
+}

@@ -128,3 +128,18 @@ TEST_CASE("--chat uses the template and the day of the training") {
   CHECK(has(done(scratch, "data render x.jsonl --template day.jinja --date 2025-01-02").out,
             "2025-01-02"));
 }
+
+TEST_CASE("folders of preferences have the template of the training") {
+  const Scratch scratch("mtrain-recorded-preference");
+  write_chat_run(scratch);
+  write_at(scratch / "p.jsonl", R"({"prompt": [{"role": "user", "content": "a"}], )"
+                                R"("chosen": [{"role": "assistant", "content": "b"}], )"
+                                R"("rejected": [{"role": "assistant", "content": "cc"}]})"
+                                "\n");
+  done(scratch,
+       "r.yaml -q run.dir=run dataset.type=preference dataset.path=p.jsonl objective=simpo");
+  const std::string trained = slurp(scratch / "day.jinja");
+  fs::remove(scratch / "day.jinja");
+  done(scratch, "-q export run out");
+  CHECK(slurp(scratch / "out/chat_template.jinja") == trained);
+}
