@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "contract/harness.h"
+#include "contract/distillation_cases.h"
 
 namespace mtrain::contract {
 namespace {
@@ -105,32 +105,20 @@ Case case_of(const Problem& p) {
          .out = {p.rows},
          .float_out = true};
   c.inputs = {{"logits", {p.rows, p.cols}, random_values(p.rows * p.cols, "logits", 2)}};
-  const double scale = static_cast<double>(p.map.scale), cap = static_cast<double>(p.map.cap);
   c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
     const Distillation distillation = settings(ctx, p, t[0].dtype());
     return cross_entropy(std::move(t[0]), make_ids(ctx, learnt_targets(p)), p.valid, {}, p.map,
                          &distillation);
   };
-  c.forward = [=](const std::vector<Values>& v) {
-    return define(p, reference::map_logits(v[0], scale, cap), nullptr);
-  };
-  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
-    const Values dz = define(p, reference::map_logits(v[0], scale, cap), &dy);
-    return std::vector<Values>{reference::map_logits_backward(dz, v[0], scale, cap)};
-  };
+  define_of_mapped(c, p.map,
+                   [=](const Values& logits, const Values* dy) { return define(p, logits, dy); });
   c.bound.sums = 128;
   return c;
 }
 
 TEST_CASE("distillation: values and gradients") {
   Figures figures("distillation");
-  for (auto [beta, temperature, alpha] : {std::tuple{0.0, 1.0, 0.0},
-                                          {0.0, 2.0, 0.3},
-                                          {1.0, 1.0, 0.0},
-                                          {1.0, 1.5, 0.5},
-                                          {0.5, 1.0, 0.0},
-                                          {0.2, 2.0, 0.1},
-                                          {0.9, 1.0, 1.0}}) {
+  for (auto [beta, temperature, alpha] : kDistillations) {
     for (int64_t rows : {1, 17})
       for (int64_t cols : {3, 33, 129})
         check(case_of({rows, cols, cols, cols, cols, beta, temperature, alpha}), figures);

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "contract/harness.h"
+#include "contract/distillation_cases.h"
 
 namespace mtrain::contract {
 namespace {
@@ -152,32 +152,21 @@ Case top_k_case(const TopKProblem& p) {
          .out = {p.rows},
          .float_out = true};
   c.inputs = {{"logits", {p.rows, p.cols}, random_values(p.rows * p.cols, "logits", p.spread)}};
-  const double scale = static_cast<double>(p.map.scale), cap = static_cast<double>(p.map.cap);
   c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
     const Distillation distillation = of_ids(ctx, p, known_ids(p));
     return cross_entropy(std::move(t[0]), make_ids(ctx, top_k_targets(p)), p.valid, {}, p.map,
                          &distillation);
   };
-  c.forward = [=](const std::vector<Values>& v) {
-    return define_top_k(p, reference::map_logits(v[0], scale, cap), nullptr);
-  };
-  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
-    const Values dz = define_top_k(p, reference::map_logits(v[0], scale, cap), &dy);
-    return std::vector<Values>{reference::map_logits_backward(dz, v[0], scale, cap)};
-  };
+  define_of_mapped(c, p.map, [=](const Values& logits, const Values* dy) {
+    return define_top_k(p, logits, dy);
+  });
   c.bound.sums = p.spread > 2 ? 1024 : 192;  // a logarithm of -50 is off by up to 4e-6
   return c;
 }
 
 TEST_CASE("distillation of the most likely ids: values and gradients") {
   Figures figures("top-k distillation");
-  for (auto [beta, temperature, alpha] : {std::tuple{0.0, 1.0, 0.0},
-                                          {0.0, 2.0, 0.3},
-                                          {1.0, 1.0, 0.0},
-                                          {1.0, 1.5, 0.5},
-                                          {0.5, 1.0, 0.0},
-                                          {0.2, 2.0, 0.1},
-                                          {0.9, 1.0, 1.0}}) {
+  for (auto [beta, temperature, alpha] : kDistillations) {
     for (int64_t rows : {1, 17})
       for (int64_t cols : {3, 33, 129})
         for (int64_t k : {int64_t{1}, (cols + 1) / 2, cols - 1, cols})
