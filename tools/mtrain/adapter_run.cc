@@ -1,7 +1,6 @@
 #include "adapter_run.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "model_source.h"
 #include "mtrain/base/error.h"
@@ -42,14 +41,6 @@ void require_adapters(const SavedRun& run, const std::string& from) {
                 cat("to write its weights as a folder: mtrain export ", from, " DIR"));
 }
 
-/// model_type of a folder; empty: it says none.
-std::string model_type_of(const HfDir& folder) {
-  const auto config = nlohmann::json::parse(folder.config_text(), nullptr, false);
-  const bool says =
-      config.is_object() && config.contains("model_type") && config.at("model_type").is_string();
-  return says ? config.at("model_type").get<std::string>() : "";
-}
-
 /// model.init_from of a run, against its own folder; empty: it has none.
 fs::path start_of(const std::string& run) {
   const SavedConfig config = read_saved_config(run);
@@ -88,6 +79,19 @@ bool has_adapters(const std::string& run) {
 fs::path base_run(const std::string& run) {
   const fs::path start = start_of(run);
   return !start.empty() && is_saved_run(start) ? start : fs::path();
+}
+
+void require_base_folder(const std::string& from) {
+  const fs::path trained_on = base_run(from);
+  MT_USER_CHECK(
+      trained_on.empty(), ErrorClass::config,
+      cat(printable(from),
+          ": model.init_from is a run, and adapters of peft need a folder of their weights"),
+      cat("export that run, and give its folder with --base: mtrain export ", trained_on.string(),
+          " FOLDER, then mtrain export ", from,
+          " ADAPTERS --base FOLDER; or merge the adapters "
+          "into their weights: mtrain merge ",
+          from, " --into DIR"));
 }
 
 std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
@@ -169,7 +173,7 @@ void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
                                    const fs::path& near, PluginHost& plugins) {
   const HfDir folder(base);
   const HfRunOptions options{.dtype = hf_config_dtype(folder.config_text()),
-                             .family = model_type_of(folder),
+                             .family = model_type_of(folder.config_text()),
                              .source_config = identity_of(own.config).source_config};
   const Temporary exported{temporary_base(near)};
   export_hf_run(own.recipe, plugins, CheckpointStore(own.checkpoints), own.step, exported.path,

@@ -66,6 +66,10 @@ bool has_adapters(const std::string& run);
 /// The run or checkpoint of model.init_from; empty if that is a folder, or is gone.
 fs::path base_run(const std::string& run);
 
+/// Error(config) that says what to do if model.init_from is a run: adapters alone have the names of
+/// a folder.
+void require_base_folder(const std::string& from);
+
 /// Overrides of a run whose folder of model.init_from is at `base` now, also for the files of the
 /// tokenizer and the chat template in it. None if `base` is empty.
 std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base);

@@ -33,9 +33,8 @@ PeftAdapter read_adapter(const std::string& from, PluginHost& plugins) {
   MT_USER_CHECK(has_adapters(from), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
                 "give a run of peft=lora or peft=dora");
-  return AdapterRun({.from = from, .base = {}, .near = fs::temp_directory_path() / "mtrain"},
-                    plugins)
-      .adapter();
+  require_base_folder(from);
+  return AdapterRun({.from = from, .base = {}, .near = {}}, plugins).adapter();
 }
 
 int64_t num_values(const PeftAdapter& adapter) {

@@ -92,12 +92,7 @@ void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& pl
       options.family.empty(), ErrorClass::usage,
       "--family has no effect on a folder of adapters: it has the names of model.init_from",
       "leave out --family");
-  if (const fs::path trained_on = base_run(options.from); options.base.empty())
-    MT_USER_CHECK(trained_on.empty(), ErrorClass::config,
-                  "model.init_from is a run, and adapters of peft need a folder of their weights",
-                  cat("export that run, and give its folder with --base: mtrain export ",
-                      trained_on.string(), " FOLDER, then mtrain export ", options.from, " ",
-                      options.to, " --base FOLDER; or ", merge, "DIR"));
+  if (options.base.empty()) require_base_folder(options.from);
   const AdapterRun its({.from = options.from,
                         .base = options.base,
                         .near = options.to,
@@ -180,8 +175,7 @@ void convert(const Cli& cli, const ExportOptions& options) {
   const std::string origin = (source.path() / "config.json").string();
   for (const fs::path& file : hf_side_files(source.path())) out.copy(file);
   const HfFamilies families = HfFamilies::read(plugin_host(cli).folders());
-  const auto parsed = nlohmann::json::parse(config, nullptr, false);
-  const std::string type = parsed.is_object() ? parsed.value("model_type", "") : "";
+  const std::string type = model_type_of(config);
   const HfExported done = convert_hf_weights(source, dtype, *hf_shard_bytes(options.shard_size),
                                              out, type.empty() ? nullptr : families.find(type, ""));
   const bool quantized = quantization.method != HfQuantization::Method::none;

@@ -62,14 +62,6 @@ AdapterSource of_folder(const MergeOptions& options) {
   return out;
 }
 
-/// Null: the folder says none that is known.
-const HfFamily* family_of(const HfFamilies& families, const std::string& config) {
-  const auto parsed = nlohmann::json::parse(config, nullptr, false);
-  return parsed.is_object() && parsed.contains("model_type") && parsed.at("model_type").is_string()
-             ? families.find(parsed.at("model_type").get<std::string>(), "")
-             : nullptr;
-}
-
 /// config.json of the base, with what training changed.
 std::string config_of_merged(const AdapterSource& source, const HfFamilies& families,
                              const HfFamily* family, const HfDir& base, std::optional<DType> dtype,
@@ -121,7 +113,8 @@ void merge_adapters(const Cli& cli, const MergeOptions& options) {
   else
     for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
   const HfFamilies families = HfFamilies::read(plugins.folders());
-  const HfFamily* family = family_of(families, config);
+  const std::string type = model_type_of(config);
+  const HfFamily* family = type.empty() ? nullptr : families.find(type, "");  // null: unknown
   std::optional<CodedValues> coded;  // training saw these values, not those of the folder
   if (source.run && source.run->recipe.settings.peft.base != "same")
     coded.emplace(source.run->recipe, plugins);

@@ -236,6 +236,13 @@ bool is_hugging_face(const fs::path& folder) {
   return path_exists(folder / "config.json") && !is_saved_run(folder);
 }
 
+std::string model_type_of(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  const bool says =
+      json.is_object() && json.contains("model_type") && json.at("model_type").is_string();
+  return says ? json.at("model_type").get<std::string>() : "";
+}
+
 Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>& overrides,
                         PluginHost& plugins) {
   return made_recipe(folder, recipe_text(folder, overrides, plugins, "optimizer: adamw\n"),

@@ -20,6 +20,8 @@ struct ModelSource {
 
 /// Whether a folder is a Hugging Face model's.
 bool is_hugging_face(const fs::path& folder);
+/// model_type in the text of a config.json; empty: it says none.
+std::string model_type_of(const std::string& config);
 /// A recipe that takes the folder's weights and ends before the first step.
 Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>& overrides,
                         PluginHost& plugins);

@@ -203,7 +203,8 @@ TEST_CASE("adapters that were trained on a run are merged into its weights or in
   // peft needs a folder of the weights: the export of the run, and no other.
   const Outcome none = cli_in(scratch.path(), "export lora adapters");
   CHECK(none.status != 0);
-  CHECK_MESSAGE(has(none.err, "mtrain export lora adapters --base FOLDER"), none.err);
+  CHECK_MESSAGE(has(none.err, "mtrain export lora ADAPTERS --base FOLDER"), none.err);
+  CHECK(has(cli_in(scratch.path(), "adapters ls lora").err, "adapters of peft need a folder"));
   done(scratch, "-q export whole exported");
   done(scratch, "-q export lora adapters --base exported");
   CHECK(mtrain::read_peft_folder(scratch / "adapters").base == (scratch / "exported").string());
