@@ -26,20 +26,18 @@ Tensor random_matrix(ExecutionContext& ctx, int64_t size, DType dtype) {
   return out;
 }
 
-}  // namespace
+double product_flops(int64_t size) {
+  return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
+}
 
-double measured_peak_flops(Backend& backend, Device device, DType dtype) {
+/// The best of several measurements of `each` products of square matrices.
+double best_rate(Backend& backend, Device device, DType dtype, int64_t size, int each) {
+  constexpr int kRounds = 4;
   ExecutionContext ctx(backend, device);  // frees its memory at the end
-  constexpr size_t kRoom = size_t{4} << 30;
-  constexpr int kRounds = 4, kEach = 4;
-  int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
   Tensor a = random_matrix(ctx, size, dtype), b = random_matrix(ctx, size, dtype),
          c = ctx.empty({size, size}, dtype);
-  int each = backend.name() == "cpu"
-                 ? 1
-                 : kEach;  // with several launches in a queue, their launch overhead is hidden
   double best = 0;
-  for (int i = 0; i <= kRounds; ++i) {
+  for (int i = 0; i <= kRounds; ++i) {  // the first is not counted
     ctx.stream().synchronize();
     auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < each; ++k)
@@ -56,12 +54,30 @@ double measured_peak_flops(Backend& backend, Device device, DType dtype) {
                                         .dtype = dtype,
                                         .c_dtype = dtype});
     ctx.stream().synchronize();
-    double seconds = seconds_since(start);
-    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) *
-                   static_cast<double>(size) * each;
-    if (i > 0) best = std::max(best, flops / seconds);
+    const double seconds = seconds_since(start);
+    if (i > 0) best = std::max(best, product_flops(size) * each / seconds);
   }
   return best;
+}
+
+}  // namespace
+
+double measured_peak_flops(Backend& backend, Device device, DType dtype) {
+  // Several launches in a queue hide their launch overhead; the CPU has no queue.
+  if (backend.name() == "cpu") {
+    // The size grows until a product takes long enough to be measured. A large product at once
+    // would take longer than a short run on few or slow cores.
+    constexpr int64_t kSmallest = 256, kLargest = 4096;
+    constexpr double kEnough = 2e-3;  // seconds
+    for (int64_t size = kSmallest;; size *= 2) {
+      const double flops = product_flops(size), rate = best_rate(backend, device, dtype, size, 1);
+      if (flops / rate >= kEnough || size == kLargest) return rate;
+    }
+  }
+  constexpr size_t kRoom = size_t{4} << 30;
+  constexpr int kEach = 4;
+  return best_rate(backend, device, dtype, backend.free_memory(device) > kRoom ? 8192 : 2048,
+                   kEach);
 }
 
 PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backend, Device where) {

@@ -213,7 +213,8 @@ std::vector<std::string> overrides(const RankLayout& l) {
   return out;
 }
 
-LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks) {
+LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks,
+                        const LayoutFilter& filter) {
   RecipeChecker reader(recipe, plugins);
   Report alone = reader.report({});
   alone.throw_if_errors();
@@ -222,6 +223,7 @@ LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, in
        combinations(ranks, reader.fact(Fact::experts) > 1, reader.fact(Fact::mtp_layers) > 0)) {
     if (layout.cp_comm == "a2a+p2p" && layout.cp < 4)
       continue;  // each of its two levels has at least two ranks
+    if (filter && !filter(layout)) continue;
     ++list.candidates;
     judge(reader, layout, list);
   }

@@ -3,6 +3,7 @@
 // separate knowledge of valid combinations. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,16 @@ struct LayoutList {
   size_t candidates = 0;
 };
 
-/// Tries every combination on exactly `ranks` ranks. Does not vary choices without effect, e.g. a
-/// schedule without a pipeline. `recipe`: the text of a recipe that is valid on one rank.
-MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks);
+/// Says which combinations are checked against the rules; called once for each, simple ones first.
+/// The check takes about a millisecond, and large numbers of ranks have many thousands of
+/// combinations.
+using LayoutFilter = std::function<bool(const RankLayout&)>;
+
+/// Tries every combination on exactly `ranks` ranks that passes the filter (null: all). Does not
+/// vary choices without effect, e.g. a schedule without a pipeline. `recipe`: the text of a recipe
+/// that is valid on one rank.
+MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks,
+                               const LayoutFilter& filter = {});
 
 /// A subset in which every two values of two different choices that occur together in `layouts`
 /// still do. Greedy and deterministic.

@@ -137,7 +137,7 @@ LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, Verify
   const ConfigContainer& config = on_one_rank.config;
   whole_ = {config.fact(Fact::layers).value_or(0), settings.global_batch(),
             config.setting_of(Fact::layers)};
-  layouts_ = list_layouts(twin_, plugins_, options_.ranks);
+  layouts_ = list_layouts(twin_, plugins_, options_.ranks, options_.filter);
   std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
   MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io,
                 cat("cannot create a folder like ", name), "set TMPDIR to a writable folder");

@@ -35,7 +35,8 @@ struct LayoutVerdict {
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;  // perturbed runs of one rank, to measure the bound
+  int64_t probes = 3;   // perturbed runs of one rank, to measure the bound
+  LayoutFilter filter;  // the combinations to list; null: all
   /// Called before every step; true ends the run that is in progress. reference() then throws
   /// Error(usage); verify() returns a verdict of an incomplete run, which the caller must discard.
   std::function<bool()> stop;

@@ -48,26 +48,50 @@ LayoutPart part_of(const std::string& words) {
   return part;
 }
 
-/// The selected layouts: their names contain every word of `only`, except for words after a '!',
-/// which they must not contain, and they are in the selected part.
-std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
-  LayoutPart part = part_of(words.part);
-  std::vector<RankLayout> out;
-  size_t named = 0;
-  for (const auto& layout :
-       words.pairwise ? pairwise(verifier.layouts().valid) : verifier.layouts().valid) {
-    std::string name = " " + text(layout) + " ";
-    auto wanted = split(words.only, ' ');
-    auto fits = [&](std::string_view word) {
-      bool absent = word.starts_with('!');
+/// Layouts whose names contain every word of `only`, except for words after a '!', which they must
+/// not contain.
+LayoutFilter named(const std::string& only) {
+  return [wanted = split(only, ' ')](const RankLayout& layout) {
+    const std::string name = " " + text(layout) + " ";
+    return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view word) {
+      const bool absent = word.starts_with('!');
       return (name.find(cat(" ", absent ? word.substr(1) : word)) == std::string::npos) == absent;
-    };
-    if (std::all_of(wanted.begin(), wanted.end(), fits) && part.has(named++)) out.push_back(layout);
-  }
-  MT_USER_CHECK(named > 0, ErrorClass::usage,
-                cat("no layout of ", counted(words.options.ranks, "rank"), " has '",
-                    printable(words.only), "' in its name"),
+    });
+  };
+}
+
+/// The part of the layouts that pass `filter`, counted in the order of the calls.
+LayoutFilter part_filter(LayoutPart part, LayoutFilter filter) {
+  return [part, filter = std::move(filter), index = size_t{0}](const RankLayout& layout) mutable {
+    return filter(layout) && part.has(index++);
+  };
+}
+
+/// Throws: no layout with the chosen name is valid.
+[[noreturn]] void refuse_all(const LayoutList& list, const VerifyWords& words) {
+  const std::string which =
+      cat("layout of ", counted(words.options.ranks, "rank"),
+          words.only.empty() ? "" : cat(" with '", printable(words.only), "' in its name"));
+  MT_USER_CHECK(list.candidates > 0, ErrorClass::usage, cat("there is no ", which),
                 "see the names with: mtrain verify layouts RECIPE --list");
+  const auto& reasons = list.refused.empty() ? list.not_built : list.refused;
+  throw Error(
+      ErrorClass::usage,
+      cat("no ", which, " is valid: ", reasons.front().reason, ": ", reasons.front().detail),
+      "see the valid ones with: mtrain verify layouts RECIPE --list");
+}
+
+/// The layouts to train. A pairwise set is chosen from all layouts and then divided into parts;
+/// otherwise the combinations were divided before they were checked.
+std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
+  const LayoutList& list = verifier.layouts();
+  if (list.valid.empty() && words.part.empty()) refuse_all(list, words);
+  if (!words.pairwise) return list.valid;
+  const LayoutPart part = part_of(words.part);
+  std::vector<RankLayout> out;
+  size_t index = 0;
+  for (const auto& layout : pairwise(list.valid))
+    if (part.has(index++)) out.push_back(layout);
   return out;
 }
 
@@ -109,6 +133,9 @@ void verify_layouts(Cli& cli, const RecipeWords& recipe_words, VerifyWords& word
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = read_recipe(recipe_request(cli, recipe_words), plugins);
   resolve_dtype(recipe, plugins);
+  words.options.filter = named(words.only);
+  const LayoutPart part = part_of(words.part);
+  if (!words.pairwise) words.options.filter = part_filter(part, words.options.filter);
   LayoutVerifier verifier(recipe, plugins, words.options);
   std::vector<RankLayout> layouts = chosen(verifier, words);
   if (words.list) return list_only(verifier, layouts);

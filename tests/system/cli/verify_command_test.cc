@@ -2,13 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "../process.h"
 
 using namespace mtrain::testing;
 using Json = nlohmann::json;
-
-namespace {}  // namespace
 
 TEST_CASE("verify layouts compares, says how it went and certifies it") {
   Scratch scratch("mtrain-verify");
@@ -39,6 +38,36 @@ TEST_CASE("verify layouts compares, says how it went and certifies it") {
   CHECK_MESSAGE(alone.status == 0, alone.err);
 }
 
+TEST_CASE("the parts of verify layouts are disjoint and complete") {
+  Scratch scratch("mtrain-verify-parts");
+  std::string recipe = scratch.write("r.yaml", tiny_recipe());
+  auto layouts = [&](Words more) {
+    Words words = {"verify", "layouts", recipe, "--ranks", "4", "--list", "--only", "!recompute"};
+    words.insert(words.end(), more.begin(), more.end());
+    Outcome out = cli(words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    std::multiset<std::string> lines;
+    for (const auto& line : split(out.out, '\n')) {
+      if (line.empty() || has(line, "layouts") || has(line, "rule ")) break;
+      lines.emplace(line);
+    }
+    return lines;
+  };
+  for (const Words& kind : {Words{}, Words{"--pairwise"}}) {
+    std::multiset<std::string> all = layouts(kind), joined;
+    for (const char* part : {"1/3", "2/3", "3/3"}) {
+      Words words = kind;
+      words.insert(words.end(), {"--part", part});
+      const auto some = layouts(words);
+      CHECK(!some.empty());
+      CHECK(some.size() < all.size());
+      joined.insert(some.begin(), some.end());
+    }
+    CHECK(all.size() > 10);
+    CHECK(joined == all);
+  }
+}
+
 TEST_CASE("verify layouts lists without training, and refuses what it cannot do") {
   Scratch scratch("mtrain-verify-list");
   std::string recipe = scratch.write("r.yaml", tiny_recipe());
@@ -55,7 +84,11 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
   CHECK(has(without.out, "dp2"));
   Outcome none = cli({"verify", "layouts", recipe, "--ranks", "4", "--only", "tp3"});
   CHECK(none.status == 2);
-  CHECK(has(none.err, "no layout of 4 ranks has 'tp3'"));
+  CHECK(has(none.err, "there is no layout of 4 ranks with 'tp3' in its name"));
+  Outcome refused = cli({"verify", "layouts", recipe, "model.heads=1", "model.head_dim=8",
+                         "--ranks", "4", "--only", "tp4"});
+  CHECK(refused.status == 2);
+  CHECK(has(refused.err, "no layout of 4 ranks with 'tp4' in its name is valid: rule "));
   Outcome faulty = cli({"verify", "layouts", recipe, "model.heads=many"});
   CHECK_MESSAGE(faulty.status == 10, faulty.out << faulty.err);
 }
