@@ -1,13 +1,13 @@
 # Shared by the scripts of this folder; sourced, not run.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-# The number of parallel compilers: one per core, and a gigabyte of memory for each.
+# The number of parallel compilers: one per core, and two gigabytes of memory for each.
 jobs_that_fit() {
-  local cores gigabytes
+  local cores fit
   cores=$(nproc 2> /dev/null || echo 2)
-  gigabytes=$(awk '/^MemAvailable/ {print int($2 / 1000000)}' /proc/meminfo 2> /dev/null || echo 4)
-  ((gigabytes >= 1)) || gigabytes=1
-  echo $((cores < gigabytes ? cores : gigabytes))
+  fit=$(awk '/^MemAvailable/ {print int($2 / 2000000)}' /proc/meminfo 2> /dev/null || echo 4)
+  ((fit >= 1)) || fit=1
+  echo $((cores < fit ? cores : fit))
 }
 
 # configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache of another source folder is replaced. A new folder of a

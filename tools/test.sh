@@ -32,4 +32,5 @@ if ((all)); then cmake -DMT_TEST_TIMEOUT=100000 "$build" > /dev/null; fi
 echo "test: building (a first build takes some minutes)"
 compile "$build" all
 echo "test: running"
-exec ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
+# One more than there are cores: some tests wait for time limits or disks.
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(($(nproc) + 1))" "$@"

@@ -13,8 +13,13 @@
 namespace mtrain::cpu::MT_ISA {
 
 /// True for an entry of the table that a level has no function for: gemm is the same at every level
-/// (mtrain/cpu/gemm.h), and CPUs have no unit for quantized_gemm.
+/// (mtrain/cpu/gemm.h), and CPUs have no unit for quantized_gemm. Tiles (AMX) change only the
+/// products, so their level has these alone and takes the others from the level below, whose code
+/// would be the same.
 constexpr bool is_absent(std::string_view entry) {
+#if defined(__AMX_BF16__)
+  if (!entry.starts_with("attention")) return true;
+#endif
   return entry == "gemm" || entry == "quantized_gemm";
 }
 
@@ -28,7 +33,7 @@ MT_KERNELS(MT_DECLARE)
 /// layout. REQUIRES: batch is 1; m, n and k are positive. Shapes: GemmArgs.
 void packed_gemm(Stream&, const GemmArgs&);
 
-/// Fills the entries that this level has a function for.
+/// Fills the entries that this level, or the level that it extends, has a function for.
 void fill_kernels(KernelTable& table);
 
 }  // namespace mtrain::cpu::MT_ISA

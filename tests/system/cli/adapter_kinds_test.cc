@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "adapter_case.h"
 #include "done.h"
 #include "golden_case.h"
 #include "mtrain/train/peft_adapter.h"
@@ -18,21 +19,15 @@ using mtrain::cat;
 
 namespace {
 
-fs::path golden(const std::string& name) { return source_root() / "tests/golden/adapters" / name; }
-
-nlohmann::json golden_values(const std::string& name) {
-  return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
-}
-
-const std::map<std::string, std::string> kSettings = {
+const std::map<std::string, std::string> kKindSettings = {
     {"pissa",
      "peft.type=lora peft.init=pissa peft.rank=4 peft.alpha=6 "
      "'peft.targets=[q_proj, k_proj, v_proj, o_proj, up_proj, down_proj]' "},
     {"ia3", "peft.type=ia3 optimizer.weight_decay=0 "}};
 
 /// The base, the records of a golden case, and a recipe for all records in each step.
-void write_case(const Scratch& scratch, const std::string& name,
-                const std::string& model = "llama") {
+void write_kind_case(const Scratch& scratch, const std::string& name,
+                     const std::string& model = "llama") {
   copy_model(scratch, source_root() / ("tests/golden/" + model + "_tiny"),
              model == "gpt2" ? 190 : 200);
   scratch.write("x.jsonl", lines_of(golden_values(name).at("records")));
@@ -77,47 +72,39 @@ std::vector<double> golden_losses(const std::string& name) {
   return out;
 }
 
-double eval_loss(const Scratch& scratch, const std::string& from) {
-  const std::string eval =
-      " -q --batches all --json dataset=sft dataset.path=x.jsonl dataset.split='0,1' "
-      "mixed_precision.dtype=fp32";
-  return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
-      .at("loss")
-      .get<double>();
-}
-
 }  // namespace
 
 TEST_CASE("adapters that start from singular vectors train and are exported as in peft") {
   const Scratch scratch("mtrain-pissa");
-  write_case(scratch, "pissa");
-  done(scratch, "r.yaml -q run.dir=run " + kSettings.at("pissa"));
+  write_kind_case(scratch, "pissa");
+  done(scratch, "r.yaml -q run.dir=run " + kKindSettings.at("pissa"));
   check_losses(column(scratch / "run", "loss"), golden_losses("pissa"), 1e-5);
   done(scratch, "-q export run out");
-  CHECK(changes_differ(golden("pissa") / "end", scratch / "out") < 1e-5);
+  CHECK(changes_differ(adapter_golden("pissa") / "end", scratch / "out") < 1e-5);
   CHECK(mtrain::read_peft_folder(scratch / "out").rank == 8);
   // Without a step nothing has changed, and the model is the folder's.
-  done(scratch, "r.yaml -q run.dir=zero train.steps=0 " + kSettings.at("pissa"));
+  done(scratch, "r.yaml -q run.dir=zero train.steps=0 " + kKindSettings.at("pissa"));
   CHECK(eval_loss(scratch, "zero") == doctest::Approx(eval_loss(scratch, "there")).epsilon(1e-6));
-  const std::string ranks = kSettings.at("pissa") + "'peft.ranks=[v_proj:2, mlp.down:6]' ";
+  const std::string ranks = kKindSettings.at("pissa") + "'peft.ranks=[v_proj:2, mlp.down:6]' ";
   done(scratch, "r.yaml -q run.dir=ranks train.steps=0 'peft.alphas=[k_proj:3]' " + ranks);
   CHECK(eval_loss(scratch, "ranks") == doctest::Approx(eval_loss(scratch, "there")).epsilon(1e-6));
-  done(scratch, "r.yaml -q run.dir=rs peft.rslora=true " + kSettings.at("pissa"));
+  done(scratch, "r.yaml -q run.dir=rs peft.rslora=true " + kKindSettings.at("pissa"));
   done(scratch, "-q merge rs --into merged");
   CHECK(eval_loss(scratch, "merged") == doctest::Approx(eval_loss(scratch, "rs")).epsilon(2e-6));
 }
 
 TEST_CASE("vectors of peft train as in peft, and are imported and exported") {
   const Scratch scratch("mtrain-ia3");
-  write_case(scratch, "ia3");
-  fs::copy(golden("ia3") / "start", scratch / "start", fs::copy_options::recursive);
-  done(scratch, "r.yaml -q run.dir=run peft.init_from=start " + kSettings.at("ia3"));
+  write_kind_case(scratch, "ia3");
+  fs::copy(adapter_golden("ia3") / "start", scratch / "start", fs::copy_options::recursive);
+  done(scratch, "r.yaml -q run.dir=run peft.init_from=start " + kKindSettings.at("ia3"));
   check_losses(column(scratch / "run", "loss"), golden_losses("ia3"), 2e-6);
   done(scratch, "-q export run out");
-  CHECK(files_differ(golden("ia3") / "end", scratch / "out") < 5e-6);
-  done(scratch, "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + kSettings.at("ia3"));
+  CHECK(files_differ(adapter_golden("ia3") / "end", scratch / "out") < 5e-6);
+  done(scratch,
+       "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + kKindSettings.at("ia3"));
   done(scratch, "-q export zero same");
-  CHECK(files_differ(golden("ia3") / "start", scratch / "same") < 1.5e-7);  // l - 1 + 1
+  CHECK(files_differ(adapter_golden("ia3") / "start", scratch / "same") < 1.5e-7);  // l - 1 + 1
   const Outcome listed = done(scratch, "adapters ls out --json");
   CHECK_MESSAGE(has(listed.out, "\"ia3\""), listed.out);
   auto refuses = [&](const std::string& words, const std::string& part) {
@@ -129,14 +116,14 @@ TEST_CASE("vectors of peft train as in peft, and are imported and exported") {
   const std::string new_run = "r.yaml -q run.dir=other peft.init_from=start ";
   refuses(new_run + "peft.type=lora 'peft.targets=[k_proj, v_proj, down_proj]'",
           "they are adapters of ia3, and peft.type is lora");
-  refuses(new_run + "peft.feedforward=[] " + kSettings.at("ia3"),
+  refuses(new_run + "peft.feedforward=[] " + kKindSettings.at("ia3"),
           "multiplies its inputs, and by peft.feedforward its results");
   refuses(new_run + "peft.type=ia3 'peft.targets=[k_proj, down_proj]'", "v_proj");
   refuses(
       "r.yaml -q run.dir=other peft.type=ia3 'peft.targets=[q_proj, k_proj]' "
       "'peft.feedforward=[attn.qkv]'",
       "share their inputs");
-  refuses("r.yaml -q run.dir=other 'peft.feedforward=[mlp.sideways]' " + kSettings.at("ia3"),
+  refuses("r.yaml -q run.dir=other 'peft.feedforward=[mlp.sideways]' " + kKindSettings.at("ia3"),
           "peft.feedforward: 'mlp.sideways' matches no weight of peft.targets");
   refuses(
       "r.yaml -q run.dir=other peft.type=ia3 'peft.targets=[attn.qkv]' "
@@ -159,10 +146,10 @@ TEST_CASE("vectors of peft train as in peft, and are imported and exported") {
 }
 
 TEST_CASE("both kinds of adapters continue to the bit") {
-  for (const auto& [name, settings] : kSettings) {
+  for (const auto& [name, settings] : kKindSettings) {
     CAPTURE(name);
     const Scratch scratch("mtrain-kinds-resume");
-    write_case(scratch, name);
+    write_kind_case(scratch, name);
     const std::string set = settings + "mixed_precision.dtype=bf16 optimizer.lr=1e-2 ";
     done(scratch, "r.yaml -q run.dir=whole train.steps=6 " + set);
     done(scratch, "r.yaml -q run.dir=halves train.steps=3 " + set);
@@ -181,7 +168,7 @@ TEST_CASE("both kinds of adapters continue to the bit") {
 }
 
 TEST_CASE("both kinds of adapters learn the same in every layout") {
-  std::map<std::string, std::string> all = kSettings;
+  std::map<std::string, std::string> all = kKindSettings;
   // Vectors of results that ranks sum, and of inputs that all ranks have.
   all["ia3 elsewhere"] =
       "peft.type=ia3 'peft.targets=[attn.*, mlp.*]' 'peft.feedforward=[mlp.up, attn.out]' "
@@ -189,7 +176,7 @@ TEST_CASE("both kinds of adapters learn the same in every layout") {
   for (const auto& [name, settings] : all) {
     CAPTURE(name);
     const Scratch scratch("mtrain-kinds-layouts");
-    write_case(scratch, name.substr(0, name.find(' ')));
+    write_kind_case(scratch, name.substr(0, name.find(' ')));
     write_at(scratch / "x.jsonl", slurp(scratch / "x.jsonl") + slurp(scratch / "x.jsonl"));
     const std::string set = settings + "optimizer.lr=1e-2 train.global_batch_size=6 ";
     done(scratch, "r.yaml -q run.dir=one " + set);
@@ -215,8 +202,8 @@ TEST_CASE("both kinds of adapters learn the same in every layout") {
 
 TEST_CASE("singular vectors have the same bits in every layout") {
   const Scratch scratch("mtrain-pissa-bits");
-  write_case(scratch, "pissa");
-  const std::string set = kSettings.at("pissa") + "train.steps=0 ";
+  write_kind_case(scratch, "pissa");
+  const std::string set = kKindSettings.at("pissa") + "train.steps=0 ";
   done(scratch, "r.yaml -q run.dir=one " + set);
   done(scratch, "-q export one of-one");
   int number = 0;
@@ -232,12 +219,12 @@ TEST_CASE("singular vectors have the same bits in every layout") {
 }
 
 TEST_CASE("merged weights compute what weights and adapters of both kinds compute") {
-  for (const auto& [name, settings] : kSettings)
+  for (const auto& [name, settings] : kKindSettings)
     for (const std::string model : {"llama", "gpt2"}) {
       CAPTURE(name);
       CAPTURE(model);
       const Scratch scratch("mtrain-kinds-merge");
-      write_case(scratch, name, model);
+      write_kind_case(scratch, name, model);
       std::string set = settings + "optimizer.lr=3e-2 ";
       if (model == "gpt2" && name == "pissa") set += "'peft.targets=[attn.*, mlp.*]' ";
       done(scratch, "r.yaml -q run.dir=run " + set);
@@ -261,12 +248,12 @@ TEST_CASE("merged weights compute what weights and adapters of both kinds comput
 }
 
 TEST_CASE("peft loads exported adapters of both kinds and computes the merged model's logits") {
-  for (const auto& [name, settings] : kSettings)
+  for (const auto& [name, settings] : kKindSettings)
     for (const std::string model : {"llama", "gpt2"}) {
       CAPTURE(name);
       CAPTURE(model);
       const Scratch scratch("mtrain-kinds-peft");
-      write_case(scratch, name, model);
+      write_kind_case(scratch, name, model);
       done(scratch,
            "r.yaml -q run.dir=run " + settings + "optimizer.lr=3e-2" +
                (model == "gpt2" && name == "pissa" ? " 'peft.targets=[attn.*, mlp.*]'" : ""));
@@ -278,14 +265,14 @@ TEST_CASE("peft loads exported adapters of both kinds and computes the merged mo
 
 TEST_CASE("what adapters of both kinds cannot have is refused before the run") {
   const Scratch scratch("mtrain-kinds-refused");
-  write_case(scratch, "pissa");
+  write_kind_case(scratch, "pissa");
   auto refuses = [&](const std::string& set, const std::string& part) {
     const Outcome outcome = cli_in(scratch.path(), "r.yaml -q run.dir=no " + set);
     const std::string details = set + "\n" + outcome.err;
     CHECK_MESSAGE(outcome.status == 10, details);
     CHECK_MESSAGE(has(outcome.err, part), details);
   };
-  const std::string pissa = kSettings.at("pissa");
+  const std::string pissa = kKindSettings.at("pissa");
   refuses(pissa + "peft.rank=17", "has only 16 singular values, fewer than peft.rank=17");
   CHECK(has(cli_in(scratch.path(), "check r.yaml " + pissa + "peft.rank=17").err, "has only 16"));
   refuses(pissa + "peft.type=dora", "peft.init=pissa needs peft.type=lora");

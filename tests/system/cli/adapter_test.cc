@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "adapter_case.h"
 #include "done.h"
 #include "golden_case.h"
 #include "mtrain/checkpoint/safetensors.h"
@@ -20,12 +21,6 @@ namespace fs = std::filesystem;
 using mtrain::cat;
 
 namespace {
-
-fs::path golden(const std::string& name) { return source_root() / "tests/golden/adapters" / name; }
-
-nlohmann::json golden_values(const std::string& name) {
-  return nlohmann::json::parse(slurp(golden(name) / "golden.json"));
-}
 
 void copy_base(const Scratch& scratch, const std::string& set = "llama_tiny", size_t ids = 200) {
   copy_model(scratch, source_root() / "tests/golden" / set, ids);
@@ -58,7 +53,7 @@ void write_case(const Scratch& scratch, const std::string& name) {
   copy_base(scratch);
   scratch.write("x.jsonl", lines_of(golden_values(name).at("records")));
   write_recipe(scratch);
-  fs::copy(golden(name) / "start", scratch / "start", fs::copy_options::recursive);
+  fs::copy(adapter_golden(name) / "start", scratch / "start", fs::copy_options::recursive);
 }
 
 double adapters_differ(const fs::path& folder, const fs::path& other) {
@@ -83,13 +78,13 @@ TEST_CASE("adapters of peft train as in peft, and are exported to its format") {
       CHECK(norms[i] == doctest::Approx(steps[i].at("grad_norm").get<double>()).epsilon(1e-5));
     }
     done(scratch, "-q export run out");
-    CHECK(adapters_differ(golden(name) / "end", scratch / "out") < 5e-6);
+    CHECK(adapters_differ(adapter_golden(name) / "end", scratch / "out") < 5e-6);
     const Outcome twice = done(scratch, "eval --from run --adapter out --batches 1 --split train");
     CHECK_MESSAGE(has(twice.err, "the run has adapters of its own"), twice.err);
     // What was imported is exported again, to the bit.
     done(scratch, "r.yaml -q run.dir=zero train.steps=0 peft.init_from=start " + settings);
     done(scratch, "-q export zero same");
-    CHECK(adapters_differ(golden(name) / "start", scratch / "same") == 0);
+    CHECK(adapters_differ(adapter_golden(name) / "start", scratch / "same") == 0);
   }
 }
 
@@ -193,16 +188,6 @@ TEST_CASE("adapters and whole modules learn the same in every layout") { check_l
 TEST_CASE("adapters of several ranks learn the same in every layout") { check_layouts("sizes"); }
 
 namespace {
-
-/// The loss of what `from` says on the records of a case.
-double eval_loss(const Scratch& scratch, const std::string& from) {
-  const std::string eval =
-      " -q --batches all --json dataset=sft dataset.path=x.jsonl dataset.split='0,1' "
-      "mixed_precision.dtype=fp32";
-  return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
-      .at("loss")
-      .get<double>();
-}
 
 /// Golden models and settings of adapters.
 const std::vector<std::pair<std::string, std::string>> kBases = {
@@ -409,7 +394,7 @@ TEST_CASE("adapters that do not fit are refused by name") {
            {R"("bias": "none")", R"("bias": "some")"},
            {R"("alpha_pattern": {})", R"("alpha_pattern": {"q_proj": 0})"},
            {R"("rank_pattern": {})", R"("rank_pattern": {".*": 4})"}}) {
-    std::string config = slurp(golden("qv") / "start/adapter_config.json");
+    std::string config = slurp(adapter_golden("qv") / "start/adapter_config.json");
     const size_t at = config.find(from);
     REQUIRE(at != std::string::npos);
     write_at(scratch / "start/adapter_config.json", config.replace(at, from.size(), to));

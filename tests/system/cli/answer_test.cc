@@ -35,7 +35,7 @@ void scale_matrices(const fs::path& file, float factor) {
   std::ofstream(file, std::ios::binary) << bytes;
 }
 
-std::string text_of(const std::vector<size_t>& ids) {
+std::string words_of_ids(const std::vector<size_t>& ids) {
   std::string out;
   for (size_t id : ids) out += small_token(id);
   return out;
@@ -58,7 +58,8 @@ TEST_CASE("an encoder with a decoder answers as in transformers, and reads what 
   for (size_t row = 0; row < 3; ++row) {
     const auto ids = values["batch"][row].get<std::vector<size_t>>();
     prompts +=
-        text_of({ids.begin(), ids.begin() + std::vector<std::ptrdiff_t>{22, 13, 20}[row]}) + "\n";
+        words_of_ids({ids.begin(), ids.begin() + std::vector<std::ptrdiff_t>{22, 13, 20}[row]}) +
+        "\n";
   }
   scratch.write("prompts", prompts);
   auto answered = [&](const std::string& more) {
@@ -70,15 +71,15 @@ TEST_CASE("an encoder with a decoder answers as in transformers, and reads what 
   };
   Outcome out = answered("");
   CHECK_MESSAGE(out.status == 0, out.err);
-  CHECK(out.out ==
-        text_of(answers[0]) + "\n" + text_of(answers[1]) + "\n" + text_of(answers[2]) + "\n");
+  CHECK(out.out == words_of_ids(answers[0]) + "\n" + words_of_ids(answers[1]) + "\n" +
+                       words_of_ids(answers[2]) + "\n");
   CHECK_MESSAGE(has(out.err,
                     "the prompt has 23 tokens with its end token, and only its first 21 and the "
                     "end token are read: the encoder has 22 of the model.seq_length positions"),
                 out.err);
   Outcome few = answered("--max-tokens 2");
   std::string first;
-  for (const auto& ids : answers) first += text_of({ids[0], ids[1]}) + "\n";
+  for (const auto& ids : answers) first += words_of_ids({ids[0], ids[1]}) + "\n";
   CHECK(few.out == first);
   Outcome chat = answered("--chat");
   CHECK(chat.status == 2);

@@ -9,8 +9,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const Words kBase = {"train.steps=12", "checkpoint.interval=0", "validation.interval=1",
-                     "mixed_precision.dtype=fp32", "validation.steps=1"};
+const Words kValidated = {"train.steps=12", "checkpoint.interval=0", "validation.interval=1",
+                          "mixed_precision.dtype=fp32", "validation.steps=1"};
 // No validation lowers the loss by as much as this, except the first one.
 const char* kNever = "validation.min_improvement=100";
 
@@ -21,7 +21,7 @@ size_t steps_of(const fs::path& folder) { return rows(folder, "loss").size(); }
 TEST_CASE("a run ends after validation.patience validations without a lower loss") {
   Scratch scratch("mtrain-best-patience");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  const Words words = with(kBase, {"validation.patience=2", kNever});
+  const Words words = with(kValidated, {"validation.patience=2", kNever});
   const fs::path folder = scratch / "run";
   Outcome out = cli(with({recipe, "run.dir=" + folder.string()}, words));
   CHECK_MESSAGE(out.status == 0, out.err);
@@ -38,7 +38,7 @@ TEST_CASE("a run ends after validation.patience validations without a lower loss
                 again.err);
   CHECK(steps_of(folder) == 3);
   // More patience continues it as if it had been there from the start.
-  const Words more = with(kBase, {"validation.patience=4", kNever});
+  const Words more = with(kValidated, {"validation.patience=4", kNever});
   train(recipe, folder, more);
   train(recipe, scratch / "whole", more);
   CHECK(steps_of(folder) == 5);
@@ -51,7 +51,7 @@ TEST_CASE("a run ends after validation.patience validations without a lower loss
 TEST_CASE("other samples for validation continue a run that validation.patience had stopped") {
   Scratch scratch("mtrain-best-other");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  const Words words = with(kBase, {"validation.patience=2", kNever});
+  const Words words = with(kValidated, {"validation.patience=2", kNever});
   const fs::path folder = scratch / "run";
   train(recipe, folder, words);
   CHECK(steps_of(folder) == 3);
@@ -75,10 +75,10 @@ TEST_CASE("all ranks end together, and a loss that falls does not end a run") {
   for (const Words& layout :
        {Words{"dist.nproc=2", "dist.zero=1"}, {"dist.nproc=2", "dist.pp=2"}}) {
     const fs::path folder = scratch / ("run" + layout.back());
-    train(recipe, folder, with(with(kBase, {"validation.patience=3", kNever}), layout));
+    train(recipe, folder, with(with(kValidated, {"validation.patience=3", kNever}), layout));
     CHECK(steps_of(folder) == 4);
   }
-  train(recipe, scratch / "falls", with(kBase, {"validation.patience=1", "train.steps=5"}));
+  train(recipe, scratch / "falls", with(kValidated, {"validation.patience=1", "train.steps=5"}));
   CHECK(steps_of(scratch / "falls") == 5);
 }
 
@@ -91,9 +91,9 @@ TEST_CASE("checkpoint.keep_best keeps the checkpoint of the lowest validation lo
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   // Such a learning rate moves the weights too far after a few steps.
   const Words words =
-      with(kBase, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
-                   "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
-                   "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
+      with(kValidated, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
+                        "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
+                        "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
   for (const char* stop : {"train.steps=12", "train.steps=7"}) {
     CAPTURE(stop);
     const fs::path folder = scratch / stop;
@@ -141,9 +141,9 @@ TEST_CASE("the best checkpoint stays if that of a better validation cannot be sa
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   const fs::path folder = scratch / "run";
   const Words words =
-      with(kBase, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
-                   "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
-                   "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
+      with(kValidated, {"checkpoint.keep_best=true", "checkpoint.interval=2", "checkpoint.keep=2",
+                        "optimizer.lr=0.05", "rng.seed=3", "scheduler.type=constant",
+                        "scheduler.warmup_steps=0", "optimizer.clip_grad=0"});
   // The losses of steps 6 and 7 are each the lowest; the fifth save is that of step 7.
   Outcome out =
       run({.arguments = with({mtrain_binary(), recipe, "run.dir=" + folder.string()}, words),

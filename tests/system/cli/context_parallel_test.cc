@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string recipe_text(const std::string& model, const std::string& dataset) {
+std::string context_recipe(const std::string& model, const std::string& dataset) {
   return quant_recipe(
       model + ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 64",
       "tokenizer: byte\n"
@@ -64,7 +64,8 @@ void check_layouts(const Scratch& scratch, const std::string& recipe,
 
 TEST_CASE("context-parallel ranks lose what one rank loses") {
   Scratch scratch("mtrain-cp");
-  std::string llama = scratch.write("llama.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
+  std::string llama =
+      scratch.write("llama.yaml", context_recipe("type: llama, kv_heads: 2", "mock"));
   check_layouts(
       scratch, llama,
       {{"dist.nproc=2", "dist.cp=2"},
@@ -84,7 +85,7 @@ TEST_CASE("context-parallel ranks lose what one rank loses") {
 
 TEST_CASE("context- and sequence-parallel ranks drop what one rank drops") {
   Scratch scratch("mtrain-cp-drop");
-  std::string gpt2 = scratch.write("gpt2.yaml", recipe_text("type: gpt2, dropout: 0.1", "mock"));
+  std::string gpt2 = scratch.write("gpt2.yaml", context_recipe("type: gpt2, dropout: 0.1", "mock"));
   check_layouts(
       scratch, gpt2,
       {{"dist.nproc=2", "dist.cp=2"},
@@ -98,7 +99,7 @@ TEST_CASE("attention with windows, sinks, capped scores and dropout is the same 
       ", attention: {window: 10, window_blocks: [1, 0], softmax: learnable, softmax_scale: 0.2, "
       "logit_cap: 2.5, dropout: 0.1}";
   std::string llama =
-      scratch.write("llama.yaml", recipe_text("type: llama, kv_heads: 2" + varied, "mock"));
+      scratch.write("llama.yaml", context_recipe("type: llama, kv_heads: 2" + varied, "mock"));
   check_layouts(
       scratch, llama,
       {{"dist.nproc=2", "dist.cp=2"},
@@ -111,7 +112,7 @@ TEST_CASE("attention with windows, sinks, capped scores and dropout is the same 
        {"dist.nproc=2", "dist.pp=2", "train.micro_batch_size=1"},
        {"dist.nproc=2", "dist.zero=3"}});
   std::string packed = scratch.write(
-      "packed.yaml", recipe_text("type: llama, kv_heads: 2" + varied, packed_data(scratch)));
+      "packed.yaml", context_recipe("type: llama, kv_heads: 2" + varied, packed_data(scratch)));
   check_layouts(
       scratch, packed,
       {{"dist.nproc=2", "dist.cp=2"},
@@ -120,8 +121,8 @@ TEST_CASE("attention with windows, sinks, capped scores and dropout is the same 
 
 TEST_CASE("packed sequences are shared out one by one, and dynamically") {
   Scratch scratch("mtrain-cp-packed");
-  std::string packed =
-      scratch.write("packed.yaml", recipe_text("type: llama, kv_heads: 2", packed_data(scratch)));
+  std::string packed = scratch.write(
+      "packed.yaml", context_recipe("type: llama, kv_heads: 2", packed_data(scratch)));
   check_layouts(
       scratch, packed,
       {{"dist.nproc=2", "dist.cp=2"},
@@ -135,7 +136,7 @@ TEST_CASE("packed sequences are shared out one by one, and dynamically") {
 
 TEST_CASE("the memory plan of a context-parallel rank is what the rank takes") {
   Scratch scratch("mtrain-cp-memory");
-  std::string recipe = scratch.write("cp.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
+  std::string recipe = scratch.write("cp.yaml", context_recipe("type: llama, kv_heads: 2", "mock"));
   const Words kVaried = {"dist.nproc=2", "dist.cp=2", "model.attention.window=10",
                          "model.attention.softmax=learnable", "model.attention.dropout=0.1"};
   for (const Words& layout :

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> train(const std::string& recipe, const fs::path& folder) {
+std::vector<std::string> train_words(const std::string& recipe, const fs::path& folder) {
   return {mtrain_binary(), "train", recipe, "run.dir=" + folder.string(), "--quiet"};
 }
 
@@ -35,7 +35,7 @@ TEST_CASE(
     "kill -9 at random moments, then resume: the digest of the uninterrupted run, every time") {
   Scratch scratch("mtrain-crash");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "whole")}).status == 0);
   std::string expected = digest(scratch / "whole");
   REQUIRE(expected.size() == 65);
 
@@ -51,7 +51,7 @@ TEST_CASE(
     while (!finished(folder) && kills < moments()) {
       bool resumed = has_checkpoint(folder), starting = random() % 4 == 0;
       Outcome died = run(
-          {.arguments = train(recipe, folder),
+          {.arguments = train_words(recipe, folder),
            .signal_after = (starting ? from_start : milliseconds)(random) / 1000,
            .signal_file = starting ? fs::path() : folder / "metrics.jsonl",
            .signal_bytes = 1 + static_cast<uintmax_t>(place(random) * static_cast<double>(bytes))});
@@ -59,7 +59,7 @@ TEST_CASE(
       resumes += resumed;
       CHECK_MESSAGE((died.status == 128 + SIGKILL || died.status == 0), died.err);
     }
-    Outcome last = run({.arguments = train(recipe, folder)});
+    Outcome last = run({.arguments = train_words(recipe, folder)});
     CHECK_MESSAGE(last.status == 0, last.err);
     CHECK(digest(folder) == expected);
     fs::remove_all(folder);
@@ -72,17 +72,17 @@ TEST_CASE(
 TEST_CASE("kill -9 at every named point of saving and stepping") {
   Scratch scratch("mtrain-points");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "whole")}).status == 0);
   std::string expected = digest(scratch / "whole");
   for (const char* point : {"train.step:1", "train.step:7", "train.step:40", "ckpt.p0:2",
                             "ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2", "ckpt.p4:2", "ckpt.p5:2",
                             "ckpt.p6:1", "ckpt.p7:4", "ckpt.p8:2", "ckpt.p9:3", "ckpt.p10:5"}) {
     CAPTURE(point);
     fs::path folder = scratch / point;
-    Outcome died = run({.arguments = train(recipe, folder),
+    Outcome died = run({.arguments = train_words(recipe, folder),
                         .environment = {std::string("MTRAIN_FAULT=") + point}});
     CHECK(died.status == 128 + SIGKILL);
-    Outcome last = run({.arguments = train(recipe, folder)});
+    Outcome last = run({.arguments = train_words(recipe, folder)});
     CHECK_MESSAGE(last.status == 0, last.err);
     CHECK(digest(folder) == expected);
   }
@@ -91,7 +91,7 @@ TEST_CASE("kill -9 at every named point of saving and stepping") {
 TEST_CASE("a save that fails never stops training") {
   Scratch scratch("mtrain-enospc");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "whole")}).status == 0);
   for (const char* fault : {"ckpt.shard.write:2:errno=ENOSPC", "ckpt.shard.fsync:1:errno=EIO"}) {
     CAPTURE(fault);
     Outcome outcome = run(
@@ -106,7 +106,7 @@ TEST_CASE("a save that fails never stops training") {
 TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one before is used") {
   Scratch scratch("mtrain-flip");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "run")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "run")}).status == 0);
   std::string expected = digest(scratch / "run");
   std::mt19937_64 random(7);
   for (const char* name : {"manifest.json", "shard-00000-of-00001.safetensors"}) {
@@ -140,27 +140,27 @@ TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one 
 TEST_CASE("no valid checkpoint left: never a silent start from scratch") {
   Scratch scratch("mtrain-none");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "run")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "run")}).status == 0);
   for (const auto& entry : fs::directory_iterator(scratch / "run" / "checkpoints"))
     if (entry.is_directory())
       std::ofstream(entry.path() / "manifest.json", std::ios::binary) << "{}";
-  Outcome outcome = run({.arguments = train(recipe, scratch / "run")});
+  Outcome outcome = run({.arguments = train_words(recipe, scratch / "run")});
   CHECK(outcome.status == 12);
 }
 
 TEST_CASE("SIGTERM and SIGINT: a checkpoint at the step edge, 143 or 130, and the same end") {
   Scratch scratch("mtrain-term");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  REQUIRE(run({.arguments = train_words(recipe, scratch / "whole")}).status == 0);
   for (int signal : {SIGTERM, SIGINT}) {
     fs::path folder = scratch / std::to_string(signal);
-    std::vector<std::string> slow = train(recipe, folder);
+    std::vector<std::string> slow = train_words(recipe, folder);
     Outcome stopped = run({.arguments = slow,
                            .environment = {"MTRAIN_FAULT=train.step:7:stop"},
                            .while_stopped = [signal](pid_t pid) { ::kill(pid, signal); }});
     CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
-    CHECK(run({.arguments = train(recipe, folder)}).status == 0);
+    CHECK(run({.arguments = train_words(recipe, folder)}).status == 0);
     CHECK(digest(folder) == digest(scratch / "whole"));
   }
 }

@@ -9,10 +9,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" + (build_root() / "tests/plugins").string();
-const Words kFast = {kPlugins, "WALLED_BF16=fast"}, kSlow = {kPlugins, "WALLED_BF16=slow"};
+const std::string kChoicePlugins =
+    "MTRAIN_PLUGIN_PATH=" + (build_root() / "tests/plugins").string();
+const Words kFast = {kChoicePlugins, "WALLED_BF16=fast"},
+            kSlow = {kChoicePlugins, "WALLED_BF16=slow"};
 
-std::string recipe_text(const std::string& precision) {
+std::string choice_recipe(const std::string& precision) {
   return quant_recipe(
       "type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 64, "
       "seq_length: 16",
@@ -53,7 +55,7 @@ TEST_CASE(
     "auto uses the backend's faster type: the same bits as naming it, and the head line says "
     "why") {
   Scratch scratch("mtrain-auto-answers");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto"));
   for (const auto& [environment, dtype, reason] :
        {std::tuple{kFast, "bf16", "the wall has bf16 arithmetic"},
         {kSlow, "fp32", "the wall has no bf16 arithmetic"}}) {
@@ -77,7 +79,7 @@ TEST_CASE(
 
 TEST_CASE("a run that goes on keeps its type where the backend gives another answer, and says so") {
   Scratch scratch("mtrain-auto-resume");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto"));
   trained(recipe, scratch / "whole", kSlow);
   std::string whole = digest(scratch / "whole");
   trained(recipe, scratch / "run", kSlow);
@@ -111,7 +113,7 @@ TEST_CASE(
     "generate, eval and rerun take the run's type where the backend gives another answer, and say "
     "so") {
   Scratch scratch("mtrain-auto-later");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto"));
   trained(recipe, scratch / "run", kSlow);
   std::string note =
                   "mixed_precision.dtype: fp32, the dtype in which this run began; auto would "
@@ -146,7 +148,7 @@ TEST_CASE(
 
 TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
   Scratch scratch("mtrain-auto-fp8");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto, fp8: hybrid"));
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto, fp8: hybrid"));
   Outcome out = trained(recipe, scratch / "run", kSlow);
   CHECK_MESSAGE(
       has(out.out,
@@ -170,7 +172,7 @@ TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
 
 TEST_CASE("check, config, bench and verify with auto") {
   Scratch scratch("mtrain-auto-commands");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto"));
   Outcome check = cli({"check", recipe}, kSlow);  // runs no plugin code
   CHECK_MESSAGE(has(check.out, "bf16 or fp32 (auto: backend walled decides when a run starts)"),
                 check.out << check.err);
@@ -206,7 +208,7 @@ TEST_CASE("check, config, bench and verify with auto") {
 
 TEST_CASE("all ranks take the first one's type, whatever their own machine would take") {
   Scratch scratch("mtrain-auto-ranks");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto")),
+  std::string recipe = scratch.write("auto.yaml", choice_recipe("dtype: auto")),
               start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();
   trained(recipe, scratch / "threads", kSlow, {"dist.nproc=2"});
   CHECK(recorded(scratch / "threads") == "fp32");
@@ -215,7 +217,7 @@ TEST_CASE("all ranks take the first one's type, whatever their own machine would
       "\"$0\" \"$@\"";
   Outcome results = run({.arguments = {start_tcp, "-n", "2", "/bin/sh", "-c", unlike,
                                        mtrain_binary(), recipe, run_dir(scratch / "results")},
-                         .environment = {kPlugins}});
+                         .environment = {kChoicePlugins}});
   REQUIRE_MESSAGE(results.status == 0, results.err);
   CHECK_MESSAGE(
       has(results.out,

@@ -8,7 +8,7 @@ namespace {
 
 const Words kFigures = {"loss", "grad_norm", "moe_aux_loss", "moe_z_loss", "moe_max_load"};
 
-std::string records() {
+std::string padded_records() {
   std::string out;
   for (int i = 0; i < 40; ++i) {
     std::string question, answer;
@@ -20,7 +20,7 @@ std::string records() {
 }
 
 std::string write_recipe(const Scratch& scratch) {
-  const std::string data = scratch.write("records.jsonl", records());
+  const std::string data = scratch.write("records.jsonl", padded_records());
   return scratch.write(
       "moe.yaml",
       quant_recipe("type: moe, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: "
@@ -52,7 +52,7 @@ bool differ(const Json& a, const Json& b, const std::string& key, double bound) 
   return !(std::fabs(x - y) <= bound * std::fabs(y));
 }
 
-void check_same(const std::vector<Json>& got, const std::vector<Json>& want) {
+void check_padding(const std::vector<Json>& got, const std::vector<Json>& want) {
   for (size_t i = 0; i < want.size(); ++i)
     for (const std::string& key : kFigures) {
       INFO("step ", i + 1, ", ", key, ": ", got[i].dump(), " for ", want[i].dump());
@@ -92,7 +92,7 @@ TEST_CASE("routing does not depend on padding") {
     const std::vector<Json> want = metrics(recipe, scratch, router.words);
     for (const char* length : {"model.seq_length=48", "model.seq_length=96"}) {
       INFO(length);
-      check_same(metrics(recipe, scratch, with(router.words, {length})), want);
+      check_padding(metrics(recipe, scratch, with(router.words, {length})), want);
     }
   }
 }
@@ -122,6 +122,6 @@ TEST_CASE("routing does not depend on padding in any layout") {
     const Words words = with(with(losses, {"model.seq_length=96"}), layout);
     std::string now = text(words);
     CAPTURE(now);
-    check_same(metrics(recipe, scratch, words), want);
+    check_padding(metrics(recipe, scratch, words), want);
   }
 }

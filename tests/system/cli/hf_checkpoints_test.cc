@@ -20,7 +20,7 @@ constexpr const char* kRecipe =
     "logger: {tensorboard: false}\ntrain: {steps: 4, global_batch_size: 4}\n"
     "scheduler: {warmup_steps: 1}\n";
 
-std::map<std::string, std::string> tensors(const fs::path& folder) {
+std::map<std::string, std::string> saved_tensors(const fs::path& folder) {
   std::map<std::string, std::string> out;
   const mtrain::HfDir source(folder);
   for (const mtrain::TensorInfo* t : source.tensors())
@@ -32,7 +32,7 @@ std::map<std::string, std::string> tensors(const fs::path& folder) {
 bool is_of_checkpoint(const Scratch& scratch, const std::string& step) {
   done(scratch, "-q export run/checkpoints/step-" + step + " expected-" + step);
   const bool same =
-      tensors(scratch / ("expected-" + step)) == tensors(scratch / ("hf/step-" + step));
+      saved_tensors(scratch / ("expected-" + step)) == saved_tensors(scratch / ("hf/step-" + step));
   fs::remove_all(scratch / ("expected-" + step));
   return same;
 }
@@ -71,19 +71,19 @@ TEST_CASE("after a rewind, exports of later steps are set aside and written anew
   scratch.write("r.yaml", kRecipe);
   const std::string words = "r.yaml run.dir=run checkpoint.interval=2 checkpoint.hf=hf";
   done(scratch, words + " -q");
-  const auto old = tensors(scratch / "hf/step-4");
+  const auto old = saved_tensors(scratch / "hf/step-4");
   const Outcome back = done(scratch, "checkpoint rewind run --step 2");
   CHECK_MESSAGE(has(back.out, "hf/set-aside-1/step-4"), back.out);
   CHECK(fs::exists(scratch / "hf/step-2"));
   CHECK_FALSE(fs::exists(scratch / "hf/step-4"));
-  CHECK(tensors(scratch / "hf/set-aside-1/step-4") == old);
+  CHECK(saved_tensors(scratch / "hf/set-aside-1/step-4") == old);
   // One that is there all the same, such as after a rewind in another folder.
   fs::copy(scratch / "hf/set-aside-1/step-4", scratch / "hf/step-4", fs::copy_options::recursive);
   const Outcome again = done(scratch, words + " train.skip_steps=[3]");
   CHECK_MESSAGE(has(again.out + again.err, "hf/set-aside-2/step-4"), again.out, again.err);
   CHECK(is_of_checkpoint(scratch, "4"));
-  CHECK(tensors(scratch / "hf/step-4") != old);
-  CHECK(tensors(scratch / "hf/set-aside-2/step-4") == old);
+  CHECK(saved_tensors(scratch / "hf/step-4") != old);
+  CHECK(saved_tensors(scratch / "hf/set-aside-2/step-4") == old);
 }
 
 TEST_CASE("a rewind sets exports aside, whatever the working directories of rewind and run were") {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "done.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "roots.h"
 #include "shell.h"
@@ -28,19 +29,13 @@ void copy_golden(const Scratch& scratch, const std::string& set, const std::stri
 }
 
 /// Type and bytes of each tensor of a folder or a file.
-std::map<std::string, std::pair<std::string, std::string>> tensors(const fs::path& path) {
+std::map<std::string, std::pair<std::string, std::string>> typed_tensors(const fs::path& path) {
   std::map<std::string, std::pair<std::string, std::string>> out;
   const mtrain::HfDir source(path);
   for (const mtrain::TensorInfo* t : source.tensors())
     out[t->name] = {t->file_dtype + mtrain::cat(t->shape),
                     {reinterpret_cast<const char*>(t->data.data()), t->data.size()}};
   return out;
-}
-
-void done(const Scratch& scratch, const std::string& words) {
-  const Outcome outcome = cli_in(scratch.path(), words);
-  const std::string details = words + "\n" + outcome.err;
-  REQUIRE_MESSAGE(outcome.status == 0, details);
 }
 
 nlohmann::json config_of(const fs::path& folder) {
@@ -54,20 +49,20 @@ TEST_CASE("quantized folders are imported and converted to what PyTorch dequanti
     CAPTURE(set);
     const Scratch scratch("mtrain-quantized");
     copy_golden(scratch, set, "there");
-    const auto bf16 = tensors(golden(set) / "expected_bf16.safetensors"),
-               fp32 = tensors(golden(set) / "expected_fp32.safetensors");
+    const auto bf16 = typed_tensors(golden(set) / "expected_bf16.safetensors"),
+               fp32 = typed_tensors(golden(set) / "expected_fp32.safetensors");
     done(scratch, "-q import there run");
     done(scratch, "-q export run out");
-    CHECK(tensors(scratch / "out") == bf16);
+    CHECK(typed_tensors(scratch / "out") == bf16);
     CHECK_FALSE(config_of(scratch / "out").contains("quantization_config"));
     done(scratch, "-q export run wide --dtype fp32");
-    CHECK(tensors(scratch / "wide") == fp32);
+    CHECK(typed_tensors(scratch / "wide") == fp32);
     done(scratch, "-q convert there converted --shard-size 20KB");
-    CHECK(tensors(scratch / "converted") == bf16);
+    CHECK(typed_tensors(scratch / "converted") == bf16);
     CHECK_FALSE(config_of(scratch / "converted").contains("quantization_config"));
     CHECK(config_of(scratch / "converted").at("torch_dtype") == "bfloat16");
     done(scratch, "-q convert there converted32 --dtype fp32");
-    CHECK(tensors(scratch / "converted32") == fp32);
+    CHECK(typed_tensors(scratch / "converted32") == fp32);
     done(scratch, "-q import converted again");
   }
 }

@@ -27,7 +27,7 @@ struct Values {
 };
 using Tensors = std::map<std::string, Values>;
 
-Tensors tensors(const fs::path& folder) {
+Tensors table_tensors(const fs::path& folder) {
   Tensors out;
   const mtrain::HfDir source(folder);
   const mtrain::HfWeights weights(source);
@@ -60,7 +60,7 @@ Tensors resized(Tensors all, const std::vector<std::string>& tables, int64_t row
 }
 
 /// A golden folder `there` with a tokenizer for its table, and a folder `more` with a larger one.
-void copy_golden(const Scratch& scratch, const std::string& set, size_t more) {
+void copy_two_sizes(const Scratch& scratch, const std::string& set, size_t more) {
   fs::create_directories(scratch / "there");
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy(source_root() / "tests/golden" / set / file, scratch / "there" / file);
@@ -98,30 +98,30 @@ TEST_CASE("added rows of every table have the mean of the folder's rows, and oth
   for (const auto& [set, tables] : sets) {
     CAPTURE(set);
     const Scratch scratch("mtrain-resize");
-    copy_golden(scratch, set, 260);
+    copy_two_sizes(scratch, set, 260);
     const std::string how = " -q model.init_vocab=resize tokenizer.path=more ";
-    const Tensors theirs = tensors(scratch / "there");
+    const Tensors theirs = table_tensors(scratch / "there");
     done(scratch, "import there grown model.vocab_size=261" + how);
     done(scratch, "-q export grown out --dtype fp32");
-    CHECK(tensors(scratch / "out") == resized(theirs, tables, 261));
+    CHECK(table_tensors(scratch / "out") == resized(theirs, tables, 261));
     const auto config = nlohmann::json::parse(slurp(scratch / "out/config.json"));
     CHECK(config.at("vocab_size") == 261);
     // The tokenizer's ids, padded to a multiple of 64; padding is not exported.
     done(scratch, "import there padded" + how);
     done(scratch, "-q export padded padded-out --dtype fp32");
-    CHECK(tensors(scratch / "padded-out") == resized(theirs, tables, 260));
+    CHECK(table_tensors(scratch / "padded-out") == resized(theirs, tables, 260));
     done(scratch, "import out again -q");
     // Fewer rows are the first ones.
     write_at(scratch / "more/tokenizer.json", small_tokenizer(150));
     done(scratch, "import there shrunk model.vocab_size=151" + how);
     done(scratch, "-q export shrunk less --dtype fp32");
-    CHECK(tensors(scratch / "less") == resized(theirs, tables, 151));
+    CHECK(table_tensors(scratch / "less") == resized(theirs, tables, 151));
   }
 }
 
 TEST_CASE("ids of generation_config.json that have no row become those of config.json") {
   const Scratch scratch("mtrain-resize-generation");
-  copy_golden(scratch, "llama_tiny", 260);
+  copy_two_sizes(scratch, "llama_tiny", 260);
   const std::string theirs =
       R"({"bos_token_id": 5, "eos_token_id": [7, 180], "pad_token_id": 190, "temperature": 0.5})";
   write_at(scratch / "there/generation_config.json", theirs);
@@ -145,16 +145,16 @@ TEST_CASE("ids of generation_config.json that have no row become those of config
 
 TEST_CASE("a resized model trains, continues, and is exported in the folder's type") {
   const Scratch scratch("mtrain-resize-trains");
-  copy_golden(scratch, "llama_tiny", 230);
+  copy_two_sizes(scratch, "llama_tiny", 230);
   done(scratch, "-q convert there bf16 --dtype bf16");
-  const Tensors theirs = tensors(scratch / "bf16");
+  const Tensors theirs = table_tensors(scratch / "bf16");
   write_recipe(scratch, "bf16");
   done(scratch, "r.yaml -q model.init_from=bf16 run.dir=start");
   done(scratch, "-q export start start-out");
   Tensors wanted = resized(theirs, kLlama, 230);
   for (auto& [name, tensor] : wanted)
     for (float& value : tensor.values) value = mtrain::to_float(static_cast<mtrain::bf16>(value));
-  CHECK(tensors(scratch / "start-out") == wanted);
+  CHECK(table_tensors(scratch / "start-out") == wanted);
   done(scratch, "r.yaml -q model.init_from=bf16 run.dir=whole train.steps=4");
   done(scratch, "r.yaml -q model.init_from=bf16 run.dir=halves train.steps=2");
   done(scratch, "r.yaml -q model.init_from=bf16 run.dir=halves train.steps=4");
@@ -162,14 +162,14 @@ TEST_CASE("a resized model trains, continues, and is exported in the folder's ty
   done(scratch, "eval --from whole --batches 1");
   done(scratch, "-q export whole out");
   done(scratch, "eval --from out --batches 1 dataset=mock");
-  CHECK(tensors(scratch / "out").at("lm_head.weight").shape == mtrain::Shape{230, 32});
+  CHECK(table_tensors(scratch / "out").at("lm_head.weight").shape == mtrain::Shape{230, 32});
 }
 
 TEST_CASE("the rows are the same on ranks that share the table, of one stage or of several") {
   const Scratch scratch("mtrain-resize-ranks");
-  copy_golden(scratch, "llama_tiny", 230);
+  copy_two_sizes(scratch, "llama_tiny", 230);
   write_recipe(scratch);
-  const Tensors wanted = resized(tensors(scratch / "there"), kLlama, 230);
+  const Tensors wanted = resized(table_tensors(scratch / "there"), kLlama, 230);
   double loss = 0;
   for (const std::string layout :
        {"", "dist.nproc=2 dist.tp=2", "dist.nproc=2 dist.pp=2", "dist.nproc=2 dist.zero=3"}) {
@@ -178,7 +178,7 @@ TEST_CASE("the rows are the same on ranks that share the table, of one stage or 
                                         layout.empty() ? "one" : layout.substr(18, 2));
     done(scratch, mtrain::cat("r.yaml -q run.dir=", run, " ", layout));
     done(scratch, mtrain::cat("-q export ", run, " ", run, "-out"));
-    CHECK(tensors(scratch / (run + "-out")) == wanted);
+    CHECK(table_tensors(scratch / (run + "-out")) == wanted);
     done(scratch, mtrain::cat("r.yaml -q train.steps=3 run.dir=", run, "-trained ", layout));
     const double now = last_loss(scratch / (run + "-trained"));
     if (layout.empty()) loss = now;
@@ -188,7 +188,7 @@ TEST_CASE("the rows are the same on ranks that share the table, of one stage or 
 
 TEST_CASE("a suggested fix changes no setting that config.json decides") {
   const Scratch scratch("mtrain-resize-fix");
-  copy_golden(scratch, "gpt2_tiny", 260);
+  copy_two_sizes(scratch, "gpt2_tiny", 260);
   write_recipe(scratch);
   const Outcome outcome =
       cli_in(scratch.path(), "check r.yaml model.type=gpt2 model.seq_length=100");
@@ -198,7 +198,7 @@ TEST_CASE("a suggested fix changes no setting that config.json decides") {
 
 TEST_CASE("check says how many rows are added or dropped, and what does not fit is refused") {
   const Scratch scratch("mtrain-resize-check");
-  copy_golden(scratch, "llama_tiny", 230);
+  copy_two_sizes(scratch, "llama_tiny", 230);
   write_recipe(scratch);
   auto says = [&](const std::string& words, int status, const std::string& part) {
     const Outcome outcome = cli_in(scratch.path(), words);

@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool done(const Scratch& scratch, const std::string& words) {
+bool succeeds(const Scratch& scratch, const std::string& words) {
   const Outcome outcome = cli_in(scratch.path(), words);
   const std::string details = words + "\n" + outcome.err;
   CHECK_MESSAGE(outcome.status == 0, details);
   return outcome.status == 0;
 }
 
-std::map<std::string, std::string> tensors(const fs::path& folder) {
+std::map<std::string, std::string> bytes_of_tensors(const fs::path& folder) {
   std::map<std::string, std::string> out;
   const mtrain::HfDir source(folder);
   for (const mtrain::TensorInfo* t : source.tensors())
@@ -33,7 +33,7 @@ std::map<std::string, std::string> tensors(const fs::path& folder) {
 }
 
 /// The width of windows in a model whose blocks have none is without effect; gpt_oss has a default.
-nlohmann::json config_of(const fs::path& folder) {
+nlohmann::json config_without_window(const fs::path& folder) {
   nlohmann::json out = nlohmann::json::parse(slurp(folder / "config.json"));
   const bool window = out.contains("layer_types") &&
                       out.at("layer_types").dump().find("sliding") != std::string::npos;
@@ -102,10 +102,10 @@ void check_round_trip(const mtrain::HfFamily& family) {
   const Scratch scratch("mtrain-scratch-export");
   scratch.write("r.yaml", "model: {type: " + family.plugin + "}\n" + kTraining);
   const std::string family_option = " -q --family " + family.model_type;
-  if (!done(scratch, "r.yaml -q run.dir=run" + overrides(family)) ||
-      !done(scratch, "export run out" + family_option))
+  if (!succeeds(scratch, "r.yaml -q run.dir=run" + overrides(family)) ||
+      !succeeds(scratch, "export run out" + family_option))
     return;
-  const nlohmann::json config = config_of(scratch / "out");
+  const nlohmann::json config = config_without_window(scratch / "out");
   CHECK(config.at("model_type") == family.model_type);
   // Programs that check types want 0.0 for a number.
   if (config.contains("attention_dropout")) CHECK(config.at("attention_dropout").is_number_float());
@@ -115,11 +115,11 @@ void check_round_trip(const mtrain::HfFamily& family) {
   CHECK(config.at("bos_token_id").is_null());
   for (const char* size : {"hidden_size", "n_embd"})
     if (config.contains(size)) CHECK(config.at(size) == 48);
-  if (!done(scratch, "import out again -q tokenizer=byte") ||
-      !done(scratch, "export again back" + family_option))
+  if (!succeeds(scratch, "import out again -q tokenizer=byte") ||
+      !succeeds(scratch, "export again back" + family_option))
     return;
-  CHECK(config_of(scratch / "back") == config);
-  CHECK(tensors(scratch / "back") == tensors(scratch / "out"));
+  CHECK(config_without_window(scratch / "back") == config);
+  CHECK(bytes_of_tensors(scratch / "back") == bytes_of_tensors(scratch / "out"));
 }
 
 }  // namespace
@@ -161,10 +161,10 @@ TEST_CASE("what a family's keys cannot say is refused, with what they can say") 
     CAPTURE(c.settings);
     const Scratch scratch("mtrain-scratch-refused");
     scratch.write("r.yaml", "model: {type: llama}\n" + kTraining);
-    if (!done(scratch,
-              "r.yaml -q run.dir=run model.layers=3 model.hidden_size=48 model.heads=4 "
-              "model.seq_length=16 model.ffn_hidden_size=96" +
-                  c.settings))
+    if (!succeeds(scratch,
+                  "r.yaml -q run.dir=run model.layers=3 model.hidden_size=48 model.heads=4 "
+                  "model.seq_length=16 model.ffn_hidden_size=96" +
+                      c.settings))
       continue;
     const Outcome outcome = cli_in(scratch.path(), "export run out -q --family " + c.family);
     CHECK(outcome.status == 10);
@@ -175,15 +175,16 @@ TEST_CASE("what a family's keys cannot say is refused, with what they can say") 
 TEST_CASE("coefficients of two balancing losses are exported as their sum, and read back") {
   const Scratch scratch("mtrain-scratch-balancing");
   scratch.write("r.yaml", "model: {type: moe}\n" + kTraining);
-  if (!done(scratch,
-            "r.yaml -q run.dir=run model.layers=2 model.hidden_size=48 model.heads=4 "
-            "model.seq_length=16 model.ffn_hidden_size=96 model.moe.experts=4 model.moe.top_k=2 "
-            "model.moe.router.balancing=[aux_loss,global_aux_loss] "
-            "model.moe.router.aux_loss_coeff=[0.25,0.5]") ||
-      !done(scratch, "export run out -q --family mixtral"))
+  if (!succeeds(
+          scratch,
+          "r.yaml -q run.dir=run model.layers=2 model.hidden_size=48 model.heads=4 "
+          "model.seq_length=16 model.ffn_hidden_size=96 model.moe.experts=4 model.moe.top_k=2 "
+          "model.moe.router.balancing=[aux_loss,global_aux_loss] "
+          "model.moe.router.aux_loss_coeff=[0.25,0.5]") ||
+      !succeeds(scratch, "export run out -q --family mixtral"))
     return;
-  CHECK(config_of(scratch / "out").at("router_aux_loss_coef") == 0.75);
-  done(scratch, "import out again -q tokenizer=byte");
+  CHECK(config_without_window(scratch / "out").at("router_aux_loss_coef") == 0.75);
+  succeeds(scratch, "import out again -q tokenizer=byte");
 }
 
 TEST_CASE("a recipe may write a pattern of blocks once that a folder writes for all blocks") {
@@ -192,11 +193,12 @@ TEST_CASE("a recipe may write a pattern of blocks once that a folder writes for 
   const std::string model =
       " model.layers=4 model.hidden_size=48 model.heads=4 model.seq_length=16 "
       "model.ffn_hidden_size=96 model.attention.rope_pattern=";
-  if (!done(scratch, "r.yaml -q run.dir=run" + model + "[1,0]") ||
-      !done(scratch, "export run out -q --family smollm3"))
+  if (!succeeds(scratch, "r.yaml -q run.dir=run" + model + "[1,0]") ||
+      !succeeds(scratch, "export run out -q --family smollm3"))
     return;
-  CHECK(config_of(scratch / "out").at("no_rope_layers") == nlohmann::json({1, 0, 1, 0}));
+  CHECK(config_without_window(scratch / "out").at("no_rope_layers") ==
+        nlohmann::json({1, 0, 1, 0}));
   const std::string from = "check r.yaml model.init_from=out";
-  done(scratch, from + model + "[1,0]");
+  succeeds(scratch, from + model + "[1,0]");
   CHECK(cli_in(scratch.path(), from + model + "[0,1]").status == 10);
 }

@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Values = std::vector<float>;
-using Tensors = std::map<std::string, Values>;
+using Floats = std::vector<float>;
+using FloatTensors = std::map<std::string, Floats>;
 
-Tensors tensors(const fs::path& folder) {
-  Tensors out;
+FloatTensors float_tensors(const fs::path& folder) {
+  FloatTensors out;
   const mtrain::HfDir source(folder);
   const mtrain::HfWeights weights(source);
   for (const mtrain::TensorInfo* t : weights.tensors())
@@ -60,7 +60,7 @@ void prepare(const Scratch& scratch, const std::string& set) {
                     more);
 }
 
-double last_loss(const fs::path& run) { return rows(run, "loss").back().at("loss"); }
+double final_loss(const fs::path& run) { return rows(run, "loss").back().at("loss"); }
 
 /// The loss of the first step of a recipe.
 double first_loss(const Scratch& scratch, const std::string& words) {
@@ -70,9 +70,9 @@ double first_loss(const Scratch& scratch, const std::string& words) {
 }
 
 /// A part of a matrix [rows, columns]: of its rows or of its columns.
-Values part_of(const Values& matrix, size_t rows, size_t part, size_t parts, bool of_columns) {
+Floats part_of(const Floats& matrix, size_t rows, size_t part, size_t parts, bool of_columns) {
   const size_t columns = matrix.size() / rows;
-  Values out;
+  Floats out;
   for (size_t r = 0; r < rows; ++r)
     for (size_t c = 0; c < columns; ++c) {
       const bool mine = of_columns ? c / (columns / parts) == part : r / (rows / parts) == part;
@@ -113,7 +113,7 @@ TEST_CASE("an upcycled model starts with the loss of the dense one") {
 TEST_CASE("experts are the dense model's MLP, and the rest of the model is the folder's") {
   const Scratch scratch("mtrain-upcycle-values");
   prepare(scratch, "qwen3_tiny");
-  const Tensors dense = tensors(scratch / "there");
+  const FloatTensors dense = float_tensors(scratch / "there");
   const std::string granular =
       " model.moe.ffn_hidden_size=12 model.moe.experts=8 model.moe.top_k=4";
   for (const size_t parts : {size_t{1}, size_t{2}}) {
@@ -122,7 +122,7 @@ TEST_CASE("experts are the dense model's MLP, and the rest of the model is the f
     done(scratch,
          mtrain::cat("moe.yaml -q train.steps=0 run.dir=", run, parts == 2 ? granular : ""));
     done(scratch, mtrain::cat("-q export ", run, " ", run, "-out"));
-    Tensors made = tensors(scratch / (run + "-out"));
+    FloatTensors made = float_tensors(scratch / (run + "-out"));
     const auto config = nlohmann::json::parse(slurp(scratch / (run + "-out/config.json")));
     CHECK(config.at("model_type") == "qwen3_moe");
     CHECK(config.at("moe_intermediate_size") == 24 / parts);
@@ -136,22 +136,22 @@ TEST_CASE("experts are the dense model's MLP, and the rest of the model is the f
       const std::string rest = name.substr(at + 5);
       const bool down = rest == "down_proj.weight";
       for (size_t e = 0; e < 4 * parts; ++e) {
-        Values want = part_of(values, down ? 16 : 24, e % parts, parts, down);
+        Floats want = part_of(values, down ? 16 : 24, e % parts, parts, down);
         if (down)
           for (float& value : want) value *= static_cast<float>(parts);
         CHECK(made.at(mtrain::cat(name.substr(0, at), ".mlp.experts.", e, ".", rest)) == want);
       }
     }
     // The experts of a copy have one row of the router; those of others have others.
-    const Values& router = made.at("model.layers.0.mlp.gate.weight");
+    const Floats& router = made.at("model.layers.0.mlp.gate.weight");
     auto row = [&](size_t e) { return part_of(router, 4 * parts, e, 4 * parts, false); };
     for (size_t e = 0; e < 4 * parts; ++e) CHECK(row(e) == row(e / parts * parts));
     CHECK(row(0) != row(parts));
   }
   done(scratch, "moe.yaml -q train.steps=0 run.dir=seed rng.seed=7");
   done(scratch, "-q export seed seed-out");
-  CHECK(tensors(scratch / "seed-out").at("model.layers.0.mlp.gate.weight") !=
-        tensors(scratch / "run1-out").at("model.layers.0.mlp.gate.weight"));
+  CHECK(float_tensors(scratch / "seed-out").at("model.layers.0.mlp.gate.weight") !=
+        float_tensors(scratch / "run1-out").at("model.layers.0.mlp.gate.weight"));
   // A folder that was exported is one with experts, and trains on.
   done(scratch,
        "moe.yaml -q run.dir=next model.init_from=run2-out model.init_upcycle=false" + granular);
@@ -185,21 +185,21 @@ TEST_CASE("an upcycled model trains, continues, and is the same in every layout"
       "moe.yaml -q model.moe.ffn_hidden_size=12 model.moe.experts=8 model.moe.top_k=4 run.dir=";
   done(scratch, how + "start train.steps=0");
   done(scratch, "-q export start start-out");
-  const Tensors start = tensors(scratch / "start-out");
+  const FloatTensors start = float_tensors(scratch / "start-out");
   done(scratch, how + "one train.steps=4");
   done(scratch, how + "halves train.steps=2");
   done(scratch, how + "halves train.steps=4");
-  CHECK(last_loss(scratch / "halves") == last_loss(scratch / "one"));
-  CHECK(last_loss(scratch / "one") < rows(scratch / "one", "loss").front().at("loss"));
+  CHECK(final_loss(scratch / "halves") == final_loss(scratch / "one"));
+  CHECK(final_loss(scratch / "one") < rows(scratch / "one", "loss").front().at("loss"));
   done(scratch, "eval --from one --batches 1");
   for (const auto& [name, layout] : std::map<std::string, std::string>{
            {"ep", "dist.ep=2"}, {"pp", "dist.pp=2"}, {"zero", "dist.zero=3"}}) {
     CAPTURE(layout);
     done(scratch, mtrain::cat(how, name, "-start train.steps=0 dist.nproc=2 ", layout));
     done(scratch, mtrain::cat("-q export ", name, "-start ", name, "-out"));
-    CHECK(tensors(scratch / (name + "-out")) == start);
+    CHECK(float_tensors(scratch / (name + "-out")) == start);
     done(scratch, mtrain::cat(how, name, " train.steps=4 dist.nproc=2 ", layout));
-    CHECK(last_loss(scratch / name) == doctest::Approx(last_loss(scratch / "one")).epsilon(1e-4));
+    CHECK(final_loss(scratch / name) == doctest::Approx(final_loss(scratch / "one")).epsilon(1e-4));
   }
   // Rows for further tokens at the same time.
   done(scratch, how + "grown model.init_vocab=resize model.vocab_size=64");

@@ -15,7 +15,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-std::string recipe(const Scratch& scratch) {
+std::string job_recipe(const Scratch& scratch) {
   return scratch.write(
       "job.yaml",
       quant_recipe(
@@ -31,7 +31,7 @@ const Words kBare = {"PATH=/nowhere", "HOME=/nowhere", "XDG_CONFIG_HOME=/nowhere
 
 TEST_CASE("--nproc needs no launcher, and trains what threads train") {
   Scratch scratch("mtrain-nproc");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   train(job, scratch / "threads", {"dist.nproc=2"});
   Outcome out = cli({"--nproc", "2", job, "run.dir=" + (scratch / "processes").string()}, kBare);
   REQUIRE_MESSAGE(out.status == 0, out.err);
@@ -49,7 +49,7 @@ TEST_CASE("--nproc needs no launcher, and trains what threads train") {
 
 TEST_CASE("ranks number the arguments as they were typed, and --nproc has given its settings") {
   Scratch scratch("mtrain-nproc-arguments");
-  const std::string job = recipe(scratch), dir = "run.dir=" + (scratch / "a").string();
+  const std::string job = job_recipe(scratch), dir = "run.dir=" + (scratch / "a").string();
   REQUIRE(cli({"--nproc", "2", job, "train.steps=3", dir, "-q"}, kBare).status == 0);
   Outcome more = cli({"--nproc", "2", job, "train.steps=5", dir, "optimizer.lr=1e-4"}, kBare);
   CHECK_MESSAGE(more.status == 0, more.err);
@@ -65,7 +65,7 @@ TEST_CASE("ranks number the arguments as they were typed, and --nproc has given 
 
 TEST_CASE("a run of several processes is repeated by as many") {
   Scratch scratch("mtrain-nproc-rerun");
-  const std::string job = recipe(scratch), run = (scratch / "a").string();
+  const std::string job = job_recipe(scratch), run = (scratch / "a").string();
   REQUIRE(cli({"--nproc", "2", job, "-q", "run.dir=" + run}, kBare).status == 0);
   Outcome alone = cli({"rerun", run}, kBare);
   CHECK(alone.status == 10);
@@ -87,7 +87,7 @@ TEST_CASE("a run of several processes is repeated by as many") {
 
 TEST_CASE("ranks that a launcher of processes started repeat a run in one new folder") {
   Scratch scratch("mtrain-launched-rerun");
-  const std::string job = recipe(scratch), run_dir = (scratch / "a").string();
+  const std::string job = job_recipe(scratch), run_dir = (scratch / "a").string();
   REQUIRE(cli({"--nproc", "2", job, "-q", "run.dir=" + run_dir}, kBare).status == 0);
   const std::string rank = " " + mtrain_binary() + " rerun -q " + run_dir;
   Outcome out =
@@ -101,7 +101,7 @@ TEST_CASE("ranks that a launcher of processes started repeat a run in one new fo
 
 TEST_CASE("settings of -f from a pipe reach every process, and every part of a repeated run") {
   Scratch scratch("mtrain-nproc-pipe");
-  const std::string job = recipe(scratch), mtrain = mtrain_binary() + " -q ";
+  const std::string job = job_recipe(scratch), mtrain = mtrain_binary() + " -q ";
   auto bash = [&](const std::string& words) {
     Outcome out = run({.arguments = {"/bin/bash", "-c",
                                      "cd " + scratch.path().string() + " && " + mtrain + words}});
@@ -119,7 +119,7 @@ TEST_CASE("settings of -f from a pipe reach every process, and every part of a r
 
 TEST_CASE("a repeated run has the folder that run.dir gives, in any notation, or one of its own") {
   Scratch scratch("mtrain-nproc-folder");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   REQUIRE(cli_in(scratch.path(), "--nproc 2 " + job + " -q run.dir=a train.steps=1").status == 0);
   for (const std::string folder : {"++run.dir=b", "'run={dir: c}'"}) {
     Outcome out = cli_in(scratch.path(), "--nproc 2 rerun a -q " + folder);
@@ -135,7 +135,7 @@ TEST_CASE("a repeated run has the folder that run.dir gives, in any notation, or
 
 TEST_CASE("--nproc says what does not go together") {
   Scratch scratch("mtrain-nproc-words");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   Outcome threads = cli({"--nproc", "2", job, "dist.comm=thread"});
   CHECK(threads.status == 2);
   CHECK(has(threads.err, "dist.nproc=2"));
@@ -158,7 +158,7 @@ TEST_CASE("--nproc says what does not go together") {
 
 TEST_CASE("--nproc: each message comes once") {
   Scratch scratch("mtrain-nproc-messages");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   Outcome faulty = cli({"--nproc", "3", job, "optimizer.lrr=1"});
   CHECK(faulty.status == 10);
   CHECK(has(faulty.err, "optimizer.lrr"));
@@ -182,7 +182,7 @@ TEST_CASE(
     "a layout of several ranks: check says for how many it is right, and training how to start "
     "them") {
   Scratch scratch("mtrain-nproc-layout");
-  const std::string job = recipe(scratch), folder = "run.dir=" + (scratch / "run").string();
+  const std::string job = job_recipe(scratch), folder = "run.dir=" + (scratch / "run").string();
   Outcome checked = cli({"check", job, "dist.tp=2"});
   CHECK_MESSAGE(checked.status == 0, checked.err);
   CHECK_MESSAGE(has(checked.out, "for 2 ranks: start them with `mtrain --nproc 2 "), checked.out);
@@ -204,7 +204,7 @@ TEST_CASE(
 
 TEST_CASE("--nproc: a job that fails before its first step leaves no folder") {
   Scratch scratch("mtrain-nproc-nothing");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   scratch.write("text.txt", std::string(400, 'a') + "\n");
   REQUIRE(cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte -q").status == 0);
   for (int i = 0; i < 3; ++i) {  // which rank fails first is a race
@@ -219,7 +219,7 @@ TEST_CASE("--nproc: a job that fails before its first step leaves no folder") {
 
 TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same command goes on") {
   Scratch scratch("mtrain-nproc-signals");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   train(job, scratch / "whole", {"dist.nproc=2"});
   for (int signal : {SIGTERM, SIGINT}) {
     const fs::path folder = scratch / std::to_string(signal);
@@ -239,7 +239,7 @@ TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same comma
 
 TEST_CASE("--nproc: a rank that dies ends the job with its status, and nothing is left") {
   Scratch scratch("mtrain-nproc-death");
-  const std::string job = recipe(scratch);
+  const std::string job = job_recipe(scratch);
   Outcome killed = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()},
                        {"MTRAIN_FAULT=train.step:7:kill"});
   INFO(killed.err);
@@ -251,7 +251,8 @@ TEST_CASE("--nproc: a rank that dies ends the job with its status, and nothing i
 
 TEST_CASE("tasks of srun that do not know each other are warned of") {
   Scratch scratch("mtrain-srun");
-  const std::string job = recipe(scratch), message = "srun started 2 tasks, but each trains on its";
+  const std::string job = job_recipe(scratch),
+                    message = "srun started 2 tasks, but each trains on its";
   const Words step = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"};
   Outcome alone = cli({job, "-q", "run.dir=" + (scratch / "alone").string()}, step);
   CHECK(alone.status == 0);

@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // A sample of 64 tokens makes pieces of 32 rows on two ranks: products may be split there.
-std::string recipe_text(const std::string& model) {
+std::string overlap_recipe(const std::string& model) {
   return quant_recipe(
       model + ", layers: 4, hidden_size: 64, heads: 4, seq_length: 64",
       "train: {steps: 4, micro_batch_size: 1, global_batch_size: 8}\n"
@@ -50,7 +50,7 @@ void check_same(const std::vector<Case>& cases, const Words& launcher = {}) {
   for (const Case& c : cases) {
     std::string what = text(with(c.layout, c.overlap));
     CAPTURE(what);
-    std::string recipe = scratch.write("r.yaml", recipe_text(c.model));
+    std::string recipe = scratch.write("r.yaml", overlap_recipe(c.model));
     Left off = left_by(recipe, scratch / "off", c.layout, launcher);
     Left on = left_by(recipe, scratch / "on", with(c.layout, c.overlap), launcher);
     CHECK(off.figures.size() >= 4);

@@ -6,7 +6,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string recipe_text(const std::string& model) {
+std::string recompute_recipe(const std::string& model) {
   return quant_recipe(
       model + ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64",
       "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
@@ -39,7 +39,7 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
   for (const char* model : {"type: llama, kv_heads: 2", "type: gpt2, dropout: 0.1"})
     for (const char* dtype : {"fp32", "bf16"})
       for (const char* layout : {"", "dist.nproc=2 dist.tp=2"}) {
-        std::string recipe = scratch.write("r.yaml", recipe_text(model));
+        std::string recipe = scratch.write("r.yaml", recompute_recipe(model));
         std::string base = std::string("mixed_precision.dtype=") + dtype + " " + layout;
         Seen kept = seen_of(recipe, scratch / "run", base);
         for (const char* how :
@@ -71,7 +71,7 @@ TEST_CASE("kept inputs that tensor-parallel ranks share: the same bits, and a pa
         if (std::string(layout).find("tp=4") != std::string::npos &&
             std::string(model).find("kv_heads") != std::string::npos)
           continue;
-        std::string recipe = scratch.write("r.yaml", recipe_text(model));
+        std::string recipe = scratch.write("r.yaml", recompute_recipe(model));
         std::string base =
             std::string("mixed_precision.dtype=bf16 model.recompute=full ") + layout + " " + groups;
         CAPTURE(model);
@@ -90,7 +90,7 @@ TEST_CASE(
   Scratch scratch("mtrain-recompute-experts");
   const std::string recipe = scratch.write(
       "r.yaml",
-      recipe_text(
+      recompute_recipe(
           "type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 96, shared_ffn_hidden_size: 64, "
           "router: {balancing: [aux_loss], aux_loss_coeff: [0.01]}}"));
   for (const char* layout : {"", "dist.nproc=2 dist.ep=2"}) {

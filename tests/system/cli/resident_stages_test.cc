@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string recipe_text(const std::string& model) {
+std::string resident_recipe(const std::string& model) {
   return quant_recipe(
       model + ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24",
       "train: {steps: 4, micro_batch_size: 1, global_batch_size: 8}\n"
@@ -15,7 +15,7 @@ std::string recipe_text(const std::string& model) {
       "validation: {interval: 2, steps: 1}\n");
 }
 
-const Words kPp = {"dist.nproc=4", "dist.pp=2"},
+const Words kPipeline = {"dist.nproc=4", "dist.pp=2"},
             kInterleaved = {"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"},
             kZbV = {"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v"};
 const Words kOverlap = {"ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"};
@@ -24,14 +24,14 @@ Words resident(int stages) {
   return {"dist.zero=3", "dist.resident_stages=" + std::to_string(stages)};
 }
 
-struct Left {
+struct LeftLosses {
   std::string weights;
   std::vector<Json> losses;
 };
 
-Left left_by(const std::string& recipe, const fs::path& folder, const Words& words) {
+LeftLosses losses_left_by(const std::string& recipe, const fs::path& folder, const Words& words) {
   train(recipe, folder, words);
-  Left left{.weights = digest(folder), .losses = {}};
+  LeftLosses left{.weights = digest(folder), .losses = {}};
   for (const char* key : {"loss", "val_loss"})
     for (const Json& row : rows(folder, key)) left.losses.push_back(row.at(key));
   fs::remove_all(folder);
@@ -68,18 +68,20 @@ TEST_CASE("stages that are gathered whole train to the bits of blocks that are g
              *gpt2 = "type: gpt2, dropout: 0.1, tie_embeddings: true";
   for (const Row& row :
        {Row{llama, {"dist.nproc=2"}, 1},
-        {llama, kPp, 1},
+        {llama, kPipeline, 1},
         {llama, kInterleaved, 1},
         {llama, with(kInterleaved, kOverlap), 2},
         {llama, with(kInterleaved, {"comm_overlap.p2p=true", "comm_overlap.delay_wgrad=true"}), 1},
         {llama, with(kZbV, kOverlap), 1},
         {gpt2, with(kZbV, {"model.recompute=full"}), 1},
-        {gpt2, with(kPp, {"dist.schedule=gpipe"}), 1}}) {
-    std::string recipe = scratch.write("r.yaml", recipe_text(row.model)), words = text(row.layout);
+        {gpt2, with(kPipeline, {"dist.schedule=gpipe"}), 1}}) {
+    std::string recipe = scratch.write("r.yaml", resident_recipe(row.model)),
+                words = text(row.layout);
     CAPTURE(words);
     CAPTURE(row.stages);
-    Left blocks = left_by(recipe, scratch / "run", with(row.layout, resident(0)));
-    Left stages = left_by(recipe, scratch / "run", with(row.layout, resident(row.stages)));
+    LeftLosses blocks = losses_left_by(recipe, scratch / "run", with(row.layout, resident(0)));
+    LeftLosses stages =
+        losses_left_by(recipe, scratch / "run", with(row.layout, resident(row.stages)));
     CHECK(blocks.losses.size() >= 4);
     CHECK(stages.losses == blocks.losses);
     CHECK(stages.weights == blocks.weights);
@@ -88,14 +90,15 @@ TEST_CASE("stages that are gathered whole train to the bits of blocks that are g
 
 TEST_CASE("one micro-batch per rank: pipelines that gather stages end in the bits of dist.zero=0") {
   Scratch scratch("mtrain-resident-zero");
-  std::string recipe = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2"));
+  std::string recipe = scratch.write("r.yaml", resident_recipe("type: llama, kv_heads: 2"));
   Words one = {"train.global_batch_size=2"};
-  Left alone = left_by(recipe, scratch / "run", one);
-  for (const Words& words : {with(kPp, {"dist.zero=0"}), with(kPp, resident(0)),
-                             with(kPp, resident(1)), with(with(kPp, resident(1)), kOverlap)}) {
+  LeftLosses alone = losses_left_by(recipe, scratch / "run", one);
+  for (const Words& words :
+       {with(kPipeline, {"dist.zero=0"}), with(kPipeline, resident(0)),
+        with(kPipeline, resident(1)), with(with(kPipeline, resident(1)), kOverlap)}) {
     std::string now = text(words);
     CAPTURE(now);
-    Left left = left_by(recipe, scratch / "run", with(words, one));
+    LeftLosses left = losses_left_by(recipe, scratch / "run", with(words, one));
     CHECK(left.losses == alone.losses);
     CHECK(left.weights == alone.weights);
   }
@@ -103,7 +106,7 @@ TEST_CASE("one micro-batch per rank: pipelines that gather stages end in the bit
 
 TEST_CASE("the memory plan counts the parameters of the stages that are gathered at once") {
   Scratch scratch("mtrain-resident-memory");
-  std::string recipe = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2"));
+  std::string recipe = scratch.write("r.yaml", resident_recipe("type: llama, kv_heads: 2"));
   // Wide blocks and few tokens: parameters decide where the peak is.
   const Words wide = {"model.hidden_size=128", "model.ffn_hidden_size=384", "model.seq_length=8"};
   auto check = [&](const Words& layout, int most) {
@@ -129,10 +132,10 @@ TEST_CASE("the memory plan counts the parameters of the stages that are gathered
 
 TEST_CASE("check lists what happens inside forward and backward, and draws it") {
   Scratch scratch("mtrain-steps-check");
-  std::string llama = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2")),
+  std::string llama = scratch.write("r.yaml", resident_recipe("type: llama, kv_heads: 2")),
               moe = scratch.write(
                   "moe.yaml",
-                  recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
+                  resident_recipe("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
   auto output = [&](const std::string& recipe, const Words& words) {
     Outcome out = cli(with({"check", recipe, "model.layers=2"}, words));
     CHECK_MESSAGE(out.status == 0, out.err);
@@ -179,7 +182,7 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
 
 TEST_CASE("check says and draws what a step gathers") {
   Scratch scratch("mtrain-resident-check");
-  std::string recipe = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2"));
+  std::string recipe = scratch.write("r.yaml", resident_recipe("type: llama, kv_heads: 2"));
   auto output = [&](const Words& words) {
     Outcome out = cli(with({"check", recipe}, words));
     CHECK_MESSAGE(out.status == 0, out.err);
@@ -187,9 +190,9 @@ TEST_CASE("check says and draws what a step gathers") {
   };
   // Four micro-batches. Each forward and each backward uses the four blocks of a rank. Between a
   // forward and a backward, in either order, the last block stays: three times.
-  check_has(output(with(kPp, resident(0))),
+  check_has(output(with(kPipeline, resident(0))),
             "parameters are gathered by block, 29 blocks per step and rank, at most 1 at once");
-  check_has(output(with(kPp, resident(1))),
+  check_has(output(with(kPipeline, resident(1))),
             "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
   check_has(output(with(kInterleaved, resident(2))),
             "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
@@ -212,7 +215,7 @@ TEST_CASE("check says and draws what a step gathers") {
             "<title>0Gather, 0.0 to ");
   // Tokens on their way to experts take time, and less where another micro-batch is computed.
   std::string moe = scratch.write(
-      "moe.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
+      "moe.yaml", resident_recipe("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
   auto picture = [&](const char* overlap) {
     Outcome out = cli({"check", moe, "dist.nproc=2", "dist.ep=2", overlap, "--schedule", "text",
                        "--tflops", "10", "--link-gb", "1000"});

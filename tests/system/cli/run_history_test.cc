@@ -15,7 +15,7 @@ Json facts(const fs::path& run, const std::string& record) {
   return Json::parse(slurp(run / "config" / record / "invocation.json"));
 }
 
-std::vector<std::string> losses(const fs::path& run) {
+std::vector<std::string> losses_of_run(const fs::path& run) {
   std::vector<std::string> out;
   for (const auto& row : rows(run)) out.push_back(row.at("loss").dump());
   return out;
@@ -72,8 +72,8 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
               .status == 0);
   Outcome again = cli({"rerun", a.string()});
   CHECK_MESSAGE(again.status == 0, again.err);
-  REQUIRE(losses(a).size() == 26);
-  CHECK(losses(scratch / "a-rerun") == losses(a));
+  REQUIRE(losses_of_run(a).size() == 26);
+  CHECK(losses_of_run(scratch / "a-rerun") == losses_of_run(a));
   CHECK(digest(scratch / "a-rerun") == digest(a));
   CHECK_MESSAGE(has(again.err, "part 1 of 3"), again.err);
   // A checkpoint named instead of the run: the history is repeated up to its step.
@@ -81,7 +81,7 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
       {"rerun", (a / "checkpoints/step-20").string(), "run.dir=" + (scratch / "b").string(), "-q"});
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(digest(scratch / "b/checkpoints/step-20") == digest(a / "checkpoints/step-20"));
-  CHECK(losses(scratch / "b").size() == 20);
+  CHECK(losses_of_run(scratch / "b").size() == 20);
   // The same command again goes on, or has nothing to do.
   Outcome once_more = cli({"rerun", a.string(), "run.dir=" + (scratch / "a-rerun").string(), "-q"});
   CHECK_MESSAGE(once_more.status == 0, once_more.err);
@@ -96,7 +96,7 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
       0);
   Outcome part = cli_in(scratch.path(), "rerun a/checkpoints/step-5 -q run.dir=b");
   CHECK_MESSAGE(part.status == 0, part.err);
-  CHECK(losses(scratch / "b").size() == 5);
+  CHECK(losses_of_run(scratch / "b").size() == 5);
   CHECK(digest(scratch / "b/checkpoints/step-5") == digest(scratch / "a/checkpoints/step-5"));
   scratch.write("more.txt", "train.steps=7\n");
   for (const char* steps :
@@ -104,7 +104,7 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
     const std::string words = std::string("rerun a/checkpoints/step-5 -q run.dir=c ") + steps;
     Outcome more = cli_in(scratch.path(), words);
     CHECK_MESSAGE(more.status == 0, more.err);
-    CHECK(losses(scratch / "c").size() == 7);
+    CHECK(losses_of_run(scratch / "c").size() == 7);
     fs::remove_all(scratch / "c");
   }
 }
@@ -121,15 +121,15 @@ TEST_CASE(
   };
   for (const char* lr : {"optimizer.lr=1e-3", "optimizer.lr=1e-3", "optimizer.lr=3e-3"})
     REQUIRE(part(lr).status == 0);
-  REQUIRE(losses(a).size() == 3);  // one step each
+  REQUIRE(losses_of_run(a).size() == 3);  // one step each
   Outcome again = cli({"rerun", a.string(), "-q"});
   REQUIRE_MESSAGE(again.status == 0, again.err);
-  CHECK(losses(scratch / "a-rerun") == losses(a));
+  CHECK(losses_of_run(scratch / "a-rerun") == losses_of_run(a));
   CHECK(digest(scratch / "a-rerun") == digest(a));
   REQUIRE(
       cli({"rerun", a.string(), "-q", "train.steps=5", "run.dir=" + (scratch / "longer").string()})
           .status == 0);
-  CHECK(losses(scratch / "longer").size() == 5);
+  CHECK(losses_of_run(scratch / "longer").size() == 5);
   const std::string own = digest(a);
   Outcome into_itself = cli({"rerun", a.string(), "run.dir=" + a.string()});
   CHECK(into_itself.status == 12);
@@ -183,7 +183,7 @@ TEST_CASE(
   Outcome partial = cli({"rerun", old.string()});
   CHECK_MESSAGE(partial.status == 0, partial.err);
   CHECK_MESSAGE(has(partial.err, "does not say how its first 10 steps were trained"), partial.err);
-  CHECK(losses(scratch / "old-rerun").size() == 15);
+  CHECK(losses_of_run(scratch / "old-rerun").size() == 15);
 }
 
 TEST_CASE("kill -9 while a record is made leaves a folder that is read and continued") {
@@ -340,12 +340,12 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   CHECK(has(there("eval --from ../runs/a --batches 1"), "step 10"));
   CHECK(Json::parse(there("runs show ../runs/a --json")).at("checkpoints").back().at("step") == 10);
   CHECK(has(there("runs show ../ckpt/a/step-10"), "runs/a: step 10/10"));
-  std::set<std::string> first_losses = {losses(scratch / "runs/a")[0]};
+  std::set<std::string> first_losses = {losses_of_run(scratch / "runs/a")[0]};
   for (const char* from : {"../runs/a", "../ckpt/a", "../ckpt/a/step-10"}) {
     there(std::string(
               "../r.yaml -q train.steps=1 scheduler.warmup_steps=0 run.dir=b model.init_from=") +
           from);
-    first_losses.insert(losses(scratch / "other/b")[0]);
+    first_losses.insert(losses_of_run(scratch / "other/b")[0]);
     fs::remove_all(scratch / "other/b");
   }
   CHECK(first_losses.size() == 2);  // that of random values, and that of the run's

@@ -9,7 +9,8 @@ using namespace mtrain::testing;
 namespace {
 
 /// A recipe without a length; an epoch of the mock dataset is as long as it says.
-std::string recipe(const std::string& train, const std::string& scheduler = "warmup_steps: 20%") {
+std::string recipe_of_length(const std::string& train,
+                             const std::string& scheduler = "warmup_steps: 20%") {
   return quant_recipe(
       "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
       "train: {" + train + "}\nscheduler: {" + scheduler + "}\n",
@@ -25,7 +26,7 @@ std::string setting(const std::string& folder, const std::string& path) {
 
 TEST_CASE("a run of no steps says that it reads no tokens") {
   Scratch scratch("mtrain-no-steps");
-  Outcome out = cli({scratch.write("r.yaml", recipe("steps: 0")), "logger.console=plain",
+  Outcome out = cli({scratch.write("r.yaml", recipe_of_length("steps: 0")), "logger.console=plain",
                      "run.dir=" + (scratch / "run").string()});
   CHECK_MESSAGE(out.status == 0, out.err);
   CHECK_MESSAGE(has(out.out, "steps  0 = 0 tokens\n"), out.out);
@@ -33,12 +34,13 @@ TEST_CASE("a run of no steps says that it reads no tokens") {
 
 TEST_CASE("a shorter run of any recipe just runs") {
   Scratch scratch("mtrain-short");
-  const std::string fixed = scratch.write("r.yaml", recipe("steps: 100", "warmup_steps: 60"));
+  const std::string fixed =
+      scratch.write("r.yaml", recipe_of_length("steps: 100", "warmup_steps: 60"));
   Outcome out = cli({fixed, "train.steps=2", "run.dir=" + (scratch / "fixed").string()});
   CHECK_MESSAGE(out.status == 0, out.err);
   CHECK(has(out.err, "warmup (60 steps) takes all 2 steps"));
   CHECK(rows(scratch / "fixed").size() == 2);
-  Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10",
+  Outcome share = cli({scratch.write("s.yaml", recipe_of_length("steps: 100")), "train.steps=10",
                        "run.dir=" + (scratch / "share").string()});
   CHECK_MESSAGE(share.status == 0, share.err);
   CHECK_FALSE(has(share.err, "warning"));
@@ -50,7 +52,8 @@ TEST_CASE("a shorter run of any recipe just runs") {
 
 TEST_CASE("train.epochs: the steps are counted from the data") {
   Scratch scratch("mtrain-epochs");
-  const std::string file = scratch.write("r.yaml", recipe("epochs: 3, micro_batch_size: 4"));
+  const std::string file =
+      scratch.write("r.yaml", recipe_of_length("epochs: 3, micro_batch_size: 4"));
   const std::string run = (scratch / "run").string(), same = (scratch / "same").string();
   Outcome out = cli({file, "run.dir=" + run});
   REQUIRE_MESSAGE(out.status == 0, out.err);
@@ -88,7 +91,7 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
 TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last to the end") {
   Scratch scratch("mtrain-epochs-batch");
   const std::string file =
-      scratch.write("r.yaml", recipe("epochs: 4, micro_batch_size: 1"));  // 40 samples
+      scratch.write("r.yaml", recipe_of_length("epochs: 4, micro_batch_size: 1"));  // 40 samples
   const std::string run = (scratch / "run").string(), run_dir = "run.dir=" + run;
   REQUIRE(cli({file, run_dir, "-q", "train.global_batch_size=4", "checkpoint.interval=3",
                "checkpoint.keep=0"})
@@ -131,8 +134,8 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
 
 TEST_CASE("train.epochs stands in the place of train.steps") {
   Scratch scratch("mtrain-epochs-check");
-  const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")),
-                    steps = scratch.write("s.yaml", recipe("steps: 20"));
+  const std::string epochs = scratch.write("e.yaml", recipe_of_length("epochs: 2")),
+                    steps = scratch.write("s.yaml", recipe_of_length("steps: 20"));
   Outcome shown = cli({"check", epochs, "--resolved"});
   CHECK_MESSAGE(shown.status == 0, shown.err);
   CHECK(has(shown.out, "  epochs: 2.0\n"));
@@ -182,10 +185,12 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
                 later.err);
   CHECK_FALSE(has(cli({"check", epochs}).out, "instead of"));
   CHECK(has(cli({"check", epochs, "train.steps=9"}).out, "9 steps of"));
-  Outcome neither = cli({"check", scratch.write("n.yaml", recipe("micro_batch_size: 1"))});
+  Outcome neither =
+      cli({"check", scratch.write("n.yaml", recipe_of_length("micro_batch_size: 1"))});
   CHECK(neither.status == 10);
   CHECK(has(neither.err, "unless train.epochs is set"));
-  CHECK(cli({"check", scratch.write("b.yaml", recipe("epochs: 1, steps: 1"))}).status == 10);
+  CHECK(cli({"check", scratch.write("b.yaml", recipe_of_length("epochs: 1, steps: 1"))}).status ==
+        10);
   Outcome none = cli({"check", epochs, "train.epochs=0"});
   CHECK(none.status == 10);
   CHECK_MESSAGE(has(none.err, "train.epochs"), none.err);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../process.h"
+#include "mtrain/base/text.h"
 
 using namespace mtrain::testing;
 using Json = nlohmann::json;
@@ -47,7 +48,7 @@ TEST_CASE("the parts of verify layouts are disjoint and complete") {
     Outcome out = cli(words);
     CHECK_MESSAGE(out.status == 0, out.err);
     std::multiset<std::string> lines;
-    for (const auto& line : split(out.out, '\n')) {
+    for (const auto& line : mtrain::split(out.out, '\n')) {
       if (line.empty() || has(line, "layouts") || has(line, "rule ")) break;
       lines.emplace(line);
     }

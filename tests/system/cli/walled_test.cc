@@ -26,7 +26,8 @@ std::string recipe_text(const std::string& model) {
          "validation: {interval: 2, steps: 1}\n"
          "checkpoint: {interval: 2}\n"
          "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
+         "logger: {tensorboard: false}\n"
+         "profiling: {peak_tflops: 1}\n";  // a device's peak is measured with large products
 }
 constexpr const char* kLlama = "type: llama, kv_heads: 2, ffn_hidden_size: 128";
 constexpr const char* kMoe =

@@ -8,7 +8,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // One micro-batch per rank of two: then every stage adds gradients up in the same order.
-std::string recipe_text(const std::string& model) {
+std::string zero_recipe(const std::string& model) {
   return quant_recipe(
       model + ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48",
       "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
@@ -36,7 +36,7 @@ TEST_CASE("dist.zero: every stage ends in the bits of none, also when it changes
   Scratch scratch("mtrain-zero");
   for (const char* model : {"type: llama, kv_heads: 2", "type: gpt2, dropout: 0.1"})
     for (const char* dtype : {"fp32", "bf16"}) {
-      std::string recipe = scratch.write("zero.yaml", recipe_text(model));
+      std::string recipe = scratch.write("zero.yaml", zero_recipe(model));
       Words base = {"dist.nproc=2", std::string("mixed_precision.dtype=") + dtype};
       CAPTURE(model);
       CAPTURE(dtype);
@@ -66,7 +66,7 @@ TEST_CASE(
     "dist.zero: a checkpoint of one number of ranks continues on another, and hybrid sharding "
     "trains alike") {
   Scratch scratch("mtrain-zero-reshard");
-  std::string recipe = scratch.write("zero.yaml", recipe_text("type: llama, kv_heads: 2"));
+  std::string recipe = scratch.write("zero.yaml", zero_recipe("type: llama, kv_heads: 2"));
   train(recipe, scratch / "plain", {"dist.nproc=2"});
   std::vector<double> expected = losses(scratch / "plain");
   const std::pair<Words, Words> kChanges[] = {
@@ -94,7 +94,7 @@ TEST_CASE(
 
 TEST_CASE("dist.zero: the memory plan of a rank is what the rank takes, and falls") {
   Scratch scratch("mtrain-zero-memory");
-  std::string recipe = scratch.write("zero.yaml", recipe_text("type: llama, kv_heads: 2"));
+  std::string recipe = scratch.write("zero.yaml", zero_recipe("type: llama, kv_heads: 2"));
   double before = 0;
   for (const char* zero : {"dist.zero=0", "dist.zero=1", "dist.zero=2", "dist.zero=3"}) {
     Outcome out = cli({"bench", recipe, "dist.nproc=4", "train.micro_batch_size=1",

@@ -16,10 +16,10 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr int32_t kEnd = 1, kFirstSentinel = 99999;
+constexpr int32_t kEndToken = 1, kFirstSentinel = 99999;
 
 SpanCorruptionConfig span_config(const SpanShares& shares, int count = 2000) {
-  SpanCorruptionConfig out{.shares = shares, .sentinels = {}, .end = kEnd};
+  SpanCorruptionConfig out{.shares = shares, .sentinels = {}, .end = kEndToken};
   for (int32_t k = 0; k < count; ++k) out.sentinels.push_back(kFirstSentinel - k);
   return out;
 }
@@ -62,17 +62,18 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
     if (!part) return std::nullopt;
     out.kept.push_back(*part);
   }
-  if (auto end = piece(kEnd); !end || !end->empty() || static_cast<int64_t>(at) != lengths.inputs)
+  if (auto end = piece(kEndToken);
+      !end || !end->empty() || static_cast<int64_t>(at) != lengths.inputs)
     return std::nullopt;
   if (auto first = piece(sentinel(0)); !first || !first->empty()) return std::nullopt;
   for (int64_t k = 0; k < lengths.spans; ++k) {
     const bool last = k + 1 == lengths.spans;
-    auto part = piece(last && !closing ? kEnd : sentinel(k + 1));
+    auto part = piece(last && !closing ? kEndToken : sentinel(k + 1));
     if (!part) return std::nullopt;
     out.removed.push_back(*part);
   }
   if (closing)
-    if (auto end = piece(kEnd); !end || !end->empty()) return std::nullopt;
+    if (auto end = piece(kEndToken); !end || !end->empty()) return std::nullopt;
   if (at != ids.size() || static_cast<int64_t>(at) != lengths.inputs + lengths.targets)
     return std::nullopt;
   return out;

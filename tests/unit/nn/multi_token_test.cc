@@ -20,7 +20,7 @@ using namespace contract;
 
 constexpr int64_t kPredictedVocab = 12, kPredictedWidth = 12;
 const std::vector<int32_t> kIds = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3},
-                           kTargets = {1, 4, -1, 5, 9, 2, 6, 5, 3, 7}, kBounds = {0, 6, 7, 10};
+                           kTargets = {1, 4, -1, 5, 9, 2, 6, 5, 3, 7}, kDocuments = {0, 6, 7, 10};
 
 DecoderSettings settings(int64_t depths, bool tied = false) {
   DecoderSettings c;
@@ -44,9 +44,9 @@ class Tiny final : public Decoder {
 /// The value `depth` places later in its sequence, or `none`.
 std::vector<int32_t> later(const std::vector<int32_t>& values, int32_t depth, int32_t none) {
   std::vector<int32_t> out;
-  for (size_t s = 0; s + 1 < kBounds.size(); ++s)
-    for (int32_t t = kBounds[s]; t < kBounds[s + 1]; ++t)
-      out.push_back(t + depth < kBounds[s + 1] ? values[static_cast<size_t>(t + depth)] : none);
+  for (size_t s = 0; s + 1 < kDocuments.size(); ++s)
+    for (int32_t t = kDocuments[s]; t < kDocuments[s + 1]; ++t)
+      out.push_back(t + depth < kDocuments[s + 1] ? values[static_cast<size_t>(t + depth)] : none);
   return out;
 }
 
@@ -71,12 +71,13 @@ struct Rank {
   ModelInput input(int32_t depths, float weight = 0) {
     ExecutionContext& ctx = lab.context();
     std::vector<int32_t> positions;
-    for (size_t s = 0; s + 1 < kBounds.size(); ++s)
-      for (int32_t t = kBounds[s]; t < kBounds[s + 1]; ++t) positions.push_back(t - kBounds[s]);
+    for (size_t s = 0; s + 1 < kDocuments.size(); ++s)
+      for (int32_t t = kDocuments[s]; t < kDocuments[s + 1]; ++t)
+        positions.push_back(t - kDocuments[s]);
     ModelInput in;
     in.tokens_T = make_ids(ctx, kIds), in.positions_T = make_ids(ctx, positions);
     in.targets_T = make_ids(ctx, kTargets), in.loss_weight = weight;
-    in.bounds = std::make_shared<const std::vector<int32_t>>(kBounds);
+    in.bounds = std::make_shared<const std::vector<int32_t>>(kDocuments);
     for (int32_t k = 1; k <= depths; ++k) {
       const std::vector<int32_t> wanted = later(kTargets, k, -1);
       in.ahead.push_back({.tokens_T = make_ids(ctx, later(kIds, k, 0)),
