@@ -7,6 +7,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
+#include "mtrain/finetune/record_fields.h"
 
 namespace mtrain::finetune {
 
@@ -61,10 +62,14 @@ const Json& field_of(const Json& record, const std::string& name, const char* se
   if (found != record.end() && found->is_null())
     refuse(place, cat("has no value in the field '", printable(name, 60), "' (null)"),
            "give it one, or leave such records out: dataset.on_bad=skip");
-  if (found == record.end())
-    refuse(place, cat("has no field '", printable(name, 60), "'"),
-           cat("set dataset.", setting, " to the field's name in the file"));
-  return *found;
+  if (found != record.end()) return *found;
+  const bool text = setting == std::string_view("text_field");
+  const std::string likely = likely_field(record, text ? "text" : "label", {});
+  refuse(place,
+         cat("has no field '", printable(name, 60), "'; its fields are ", field_names(record)),
+         likely.empty() ? cat("set dataset.", setting, " to the field's name in the file")
+                        : cat("if '", printable(likely, 60), "' is it: dataset.", setting, "=",
+                              printable(likely, 60)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
+#include "mtrain/finetune/mapped_names.h"
 
 namespace mtrain::finetune {
 namespace {
@@ -137,6 +138,20 @@ void refuse_train_detail(const Json& message) {
       "by train: false"};
 }
 
+/// `who`: the field of its role, "from" or "role", which says how the text's is called.
+[[noreturn]] void refuse_without_content(const Json& message, const std::string& role,
+                                         std::string_view who, const Columns& columns) {
+  const char* name = who == "from" ? "value" : "content";
+  const bool null = message.contains(name_in_file(name, columns));
+  const std::string field = cat("'", printable(name_in_file(name, columns), 60), "'");
+  throw RecordFault{
+      cat("has a message of '", printable(role, 40), "' without content: ",
+          null ? cat(field, " is null")
+               : cat("it has no field ", field, ", its fields are ", field_names(message))),
+      null ? std::string("wanted a text; leave the message or the record out")
+           : missing_help(message, name, columns, cat("wanted a text in the field ", field))};
+}
+
 /// Refuses a message that asks to be trained on and whose role never is.
 void refuse_wanted(const MessageWeight& weight, const std::string& role,
                    const FormatOptions& options) {
@@ -150,50 +165,12 @@ void refuse_wanted(const MessageWeight& weight, const std::string& role,
 
 }  // namespace
 
-const Json* find_field(const Json& record, const char* name, const Columns& columns) {
-  auto mapped = columns.find(name);
-  auto found = record.find(mapped == columns.end() ? std::string(name) : mapped->second);
-  return found == record.end() || found->is_null() ? nullptr : &*found;
-}
-
 Conversation::Conversation(const FormatOptions& options)
     : options_(options),
       messages_(std::make_unique<Json>(Json::array())),
       tools_(std::make_unique<Json>()) {}
 Conversation::Conversation(Conversation&&) noexcept = default;
 Conversation::~Conversation() = default;
-
-void refuse_with_texts(const Json& record, const Columns& columns) {
-  for (const char* name : {"system", "tools"}) {
-    const Json* found = find_field(record, name, columns);
-    if (!found || found->empty() || *found == "") continue;
-    throw RecordFault{cat("has ", name, ", and its prompt and answer are texts"),
-                      "a chat template makes one text of them if prompt and answer are lists of "
-                      "messages; otherwise put it in front of the prompt"};
-  }
-}
-
-void refuse_alpaca_fields(const Json& record, const Columns& columns) {
-  for (const char* name : {"input", "history"}) {
-    const bool used = std::any_of(columns.begin(), columns.end(), [&](const auto& c) {
-      return c.first != name && c.second == name;
-    });
-    const Json* found = used ? nullptr : find_field(record, name, columns);
-    if (!found || found->empty() || *found == "") continue;
-    throw RecordFault{cat("has the field '", name, "' of an alpaca record besides its prompt"),
-                      cat("add it to the prompt; or ignore it with dataset.columns={", name,
-                          ": none}, a field that no record has")};
-  }
-}
-
-std::vector<std::string> Conversation::texts_of(const std::string& role) const {
-  std::vector<std::string> out;
-  for (const Json& message : *messages_)
-    if (const auto words = message.find("content");
-        message.at("role") == role && words != message.end() && words->is_string())
-      out.push_back(*words);
-  return out;
-}
 
 bool Conversation::begins_with(const std::string& role) const {
   return !empty() && messages_->front().at("role") == role;
@@ -207,13 +184,16 @@ void Conversation::add(const Json& message, bool may_train) {
                       "wanted {\"role\": …, \"content\": …}"};
   const Json* who = find_field(message, "from", options_.columns);
   const Json* words = find_field(message, "value", options_.columns);
+  const char* who_name = who ? "from" : "role";
   if (!who)
     who = find_field(message, "role", options_.columns),
     words = find_field(message, "content", options_.columns);
   if (!who || !who->is_string())
     throw RecordFault{cat("has a message without a role: ", printable(message.dump(), 80)),
-                      "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; "
-                      "dataset.columns maps them if they have other names"};
+                      missing_help(message, "role", options_.columns,
+                                   "wanted {\"role\": …, \"content\": …} or {\"from\": …, "
+                                   "\"value\": …}; dataset.columns maps them if they have other "
+                                   "names")};
   const auto own_names = {"from", "value", "role", "content"};
   Json out;
   const std::string role = known_role(who->get<std::string>(), options_);
@@ -222,7 +202,8 @@ void Conversation::add(const Json& message, bool may_train) {
   if (words && words->is_string()) out["content"] = *words;
   if (role == "call") {
     if (!words || !words->is_string())
-      throw RecordFault{"has a function call that is not a text", ""};
+      throw RecordFault{"has a function call that is not a text",
+                        "wanted JSON as text: {\"name\": …, \"arguments\": {…}}"};
     out["content"] = "";
     out["tool_calls"] = calls_of(words->get<std::string>());
   }
@@ -247,8 +228,7 @@ void Conversation::add(const Json& message, bool may_train) {
                           printable(words->dump(), 40)),
                       "wanted a text"};
   if (!out.contains("content") && !out.contains("tool_calls"))
-    throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
-                      "wanted a text"};
+    refuse_without_content(message, role, who_name, options_.columns);
   messages_->push_back(std::move(out));
   trains_.push_back(may_train && !weight.excluded);
   excluded_.push_back(weight.excluded);
@@ -256,9 +236,30 @@ void Conversation::add(const Json& message, bool may_train) {
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
   if (!list.is_array())
-    throw RecordFault{cat("has no list in '", printable(what, 60), "'"),
-                      "wanted a list of messages"};
+    throw RecordFault{cat("has no list in '", printable(name_in_file(what, options_.columns), 60),
+                          "' but ", list.type_name()),
+                      "wanted a list of messages, [{\"role\": …, \"content\": …}, …]"};
   for (const auto& message : list) add(message, may_train);
+}
+
+void Conversation::add_system(const Json& record, const Json* first, bool may_train) {
+  const Json* system = find_field(record, "system", options_.columns);
+  if (!system || *system == "") return;
+  const std::string field = printable(name_in_file("system", options_.columns), 60);
+  if (!system->is_string())
+    throw RecordFault{cat("has ", system->type_name(), " in the field '", field, "'"),
+                      "wanted a text: the system's message"};
+  const auto& text = system->get_ref<const std::string&>();
+  Conversation next(options_);
+  if (first) next.add(*first);
+  if (!next.begins_with("system")) return add_text("system", text, may_train);
+  const std::string said = next.messages_->front().value("content", "");
+  if (trim(said) != trim(text))
+    throw RecordFault{
+        cat("has the system's message '", printable(text, 60), "' in the field '", field,
+            "', and messages that begin with another one: '", printable(said, 60), "'"),
+        cat("leave one of them out; ", columns_setting(options_.columns, {{"system", kNoField}}),
+            " ignores the field")};
 }
 
 void Conversation::add_text(const char* role, const std::string& text, bool may_train) {
@@ -291,22 +292,6 @@ Example Conversation::finish() && {
   out.trains = std::move(trains_);
   out.excluded = std::move(excluded_);
   return out;
-}
-
-std::string field_names(const Json& record) {
-  constexpr size_t kMost = 12;
-  std::vector<std::string> names;
-  for (const auto& [key, value] : record.items())
-    if (names.size() < kMost) names.push_back(key);
-  return names.empty() ? "none" : printable(join(names, ", "), 300);
-}
-
-std::string missing_field(const Json& record, const char* name, const Columns& columns) {
-  const auto mapped = columns.find(name);
-  const std::string theirs = mapped == columns.end() ? name : mapped->second;
-  return record.contains(theirs) ? cat("the field '", printable(theirs, 60), "' is null")
-                                 : cat("has no field '", printable(theirs, 60),
-                                       "'; its fields are ", field_names(record));
 }
 
 bool has_empty_answer(const Example& example) {

@@ -1,11 +1,12 @@
-// Converts conversations of any format to OpenAI's list of messages. Used by record_format.cc and
-// preference.cc only.
+// Converts conversations of any format to OpenAI's list of messages. Used by the readers of
+// records only.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "mtrain/finetune/record_fields.h"
 #include "mtrain/finetune/record_format.h"
 
 namespace mtrain::finetune {
@@ -22,13 +23,16 @@ class Conversation {
   void add(const Json& message, bool may_train = true);
   /// All messages of a list. `what`: the field's name.
   void add_all(const Json& list, const std::string& what, bool may_train = true);
+  /// The text in the record's field `system`, unless `first`, the message that follows, is the same
+  /// one; another system's message there is refused. `first`: null where nothing follows.
+  void add_system(const Json& record, const Json* first, bool may_train = true);
   void add_text(const char* role, const std::string& text, bool may_train = true);
   /// The tools that may be called: a list, or a list as JSON text.
   void set_tools(const Json& tools);
   /// REQUIRES: at least one message was added.
   Example finish() &&;
-  /// The contents of the messages of a role that are texts.
-  std::vector<std::string> texts_of(const std::string& role) const;
+  /// The messages so far, as a chat template gets them.
+  const Json& messages() const { return *messages_; }
   /// Whether the first message is of this role.
   bool begins_with(const std::string& role) const;
   bool empty() const { return size() == 0; }
@@ -39,22 +43,6 @@ class Conversation {
   std::unique_ptr<Json> messages_, tools_;
   std::vector<bool> trains_, excluded_;
 };
-
-/// The field that a format calls `name`, mapped by the recipe's columns; null when it is absent or
-/// null.
-const Json* find_field(const Json& record, const char* name, const Columns& columns);
-
-/// "has no field 'a'; its fields are b, c", or that the field is null.
-std::string missing_field(const Json& record, const char* name, const Columns& columns);
-/// The names of a record's fields, for messages.
-std::string field_names(const Json& record);
-
-/// Refuses a system message and tools of a record whose prompt and answer are texts: only a chat
-/// template puts them into a text. Throws RecordFault.
-void refuse_with_texts(const Json& record, const Columns& columns);
-/// Throws RecordFault if a record with a prompt also has an input or a history, which only alpaca
-/// records combine with their prompt.
-void refuse_alpaca_fields(const Json& record, const Columns& columns);
 
 /// Whether the text to train on, or a message of the assistant without tool calls, is empty.
 bool has_empty_answer(const Example& example);

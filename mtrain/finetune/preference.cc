@@ -12,225 +12,6 @@
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
-namespace {
-
-const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
-  if (const Json* found = find_field(record, name, options.columns)) return *found;
-  throw RecordFault{
-      missing_field(record, name, options.columns),
-      "wanted chosen and rejected, or a label; dataset.columns maps them if they have other names"};
-}
-
-/// The text that two answers begin with, which is their prompt. It ends before the first word that
-/// differs, since parts of words have other tokens; the blank before that word belongs to the
-/// answers, as in trl's extract_prompt(). No answer becomes empty. Empty: they begin differently.
-std::string common_beginning(const std::string& good, const std::string& bad) {
-  constexpr const char* kBlanks = " \t\r\n";
-  const std::string_view shared(
-      good.data(), static_cast<size_t>(std::ranges::mismatch(good, bad).in1 - good.begin()));
-  size_t end = shared.find_last_of(kBlanks) + 1;  // 0: nowhere
-  while (end > 0 && (good.find_first_not_of(kBlanks, end) == std::string::npos ||
-                     bad.find_first_not_of(kBlanks, end) == std::string::npos)) {
-    const size_t word = shared.find_last_not_of(kBlanks, end - 1);
-    end = word == std::string::npos ? 0 : shared.find_last_of(kBlanks, word) + 1;
-  }
-  if (end > 0 && shared[end - 1] == ' ') --end;
-  const std::string out(shared.substr(0, end));
-  return trim(out).empty() ? "" : out;
-}
-
-/// The prompt of two answers that are texts.
-std::string prompt_of_texts(const Json& record, const Json& chosen, const Json& rejected,
-                            const FormatOptions& options) {
-  if (!chosen.is_string() || !rejected.is_string())
-    throw RecordFault{"has a prompt and an answer that are not both texts",
-                      "wanted texts, or lists of messages"};
-  const auto mapped = options.columns.find("prompt");
-  const bool none = mapped != options.columns.end() && mapped->second == kNoField;
-  const auto texts = std::ranges::count_if(record, [](const Json& v) { return v.is_string(); });
-  // Another text may be the prompt under another name.
-  if (!none && (mapped != options.columns.end() || texts > 2))
-    throw RecordFault{missing_field(record, "prompt", options.columns),
-                      "wanted a prompt: if it has another name, dataset.columns='{prompt: NAME}'; "
-                      "if chosen and rejected begin with it, dataset.columns='{prompt: none}'"};
-  const std::string out = common_beginning(chosen.get_ref<const std::string&>(),
-                                           rejected.get_ref<const std::string&>());
-  if (out.empty())
-    throw RecordFault{"has no prompt, and chosen and rejected have no first words in common",
-                      "write {\"prompt\": …, \"chosen\": …, \"rejected\": …}, or chosen and "
-                      "rejected that both begin with the prompt"};
-  return out;
-}
-
-/// The messages as a list; `value` is a list or a single message.
-Json messages_of(const Json& value) {
-  if (value.is_object()) return Json::array({value});
-  if (value.is_array()) return value;
-  throw RecordFault{cat("has ", value.type_name(), " where messages are required"),
-                    "wanted a message or a list of them"};
-}
-
-/// The messages before the answers; empty when the answers contain them.
-Json messages_before(const Json& record, const FormatOptions& options) {
-  for (const char* name : {"prompt", "conversations", "messages"})
-    if (const Json* found = find_field(record, name, options.columns); found && found->is_array())
-      return *found;
-  return Json::array();
-}
-
-/// Whether messages have the prompt, a text, as one of the user's; false: they have none of the
-/// user.
-bool has_prompt(const Conversation& messages, std::string_view prompt) {
-  const std::vector<std::string> users = messages.texts_of("user");
-  if (users.empty()) return false;
-  if (std::ranges::any_of(users, [&](const auto& user) { return trim(user) == trim(prompt); }))
-    return true;
-  throw RecordFault{
-      cat("has the prompt '", printable(prompt, 60), "', but the user's messages differ from it: '",
-          printable(users.front(), 60), "'"),
-      "leave the prompt out, or messages of the user; dataset.columns={prompt: none} "
-      "ignores it"};
-}
-
-/// Adds a prompt that is a text to the messages before the answers, as the user's, unless these or
-/// the answers have it already.
-void add_prompt_text(const Json& record, const FormatOptions& options,
-                     const std::vector<const Json*>& answers, Json& before) {
-  const Json* text = find_field(record, "prompt", options.columns);
-  if (!text || !text->is_string() || *text == "" || (before.empty() && answers.empty())) return;
-  const auto& prompt = text->get_ref<const std::string&>();
-  Conversation context(options);
-  context.add_all(before, "prompt");
-  if (has_prompt(context, prompt)) return;
-  size_t with_prompt = 0;
-  for (const Json* answer : answers) {
-    Conversation said(options);
-    said.add_all(*answer, "answer");
-    const bool has = has_prompt(said, prompt);
-    with_prompt += has;
-    if (!has && said.begins_with("system"))
-      throw RecordFault{"has a prompt that is a text, and answers that begin with a system message",
-                        "write the prompt as a list of messages, with the system message"};
-  }
-  if (with_prompt == answers.size() && with_prompt > 0) return;
-  if (with_prompt > 0)
-    throw RecordFault{
-        "has a prompt; one of its answers has the user's message, and the other does "
-        "not",
-        "give both answers the user's message, or neither"};
-  before.insert(before.begin() + (context.begins_with("system") ? 1 : 0),
-                Json{{"role", "user"}, {"content", prompt}});
-}
-
-Example answer(const Json& record, const Json& context, const Json& words, size_t alike,
-               const FormatOptions& options) {
-  Conversation out(options);
-  if (const Json* system = find_field(record, "system", options.columns);
-      system && system->is_string() && !system->get<std::string>().empty())
-    out.add_text("system", system->get<std::string>(), false);
-  out.add_all(context, "prompt", false);
-  for (size_t i = 0; i < words.size(); ++i) out.add(words[i], i >= alike);
-  if (out.empty()) throw RecordFault{"has an answer without messages", ""};
-  if (const Json* tools = find_field(record, "tools", options.columns)) out.set_tools(*tools);
-  return std::move(out).finish();
-}
-
-Example text_answer(const Json& prompt, const Json& words) {
-  if (!prompt.is_string() || !words.is_string())
-    throw RecordFault{"has a prompt and an answer that are not both texts",
-                      "wanted texts, or lists of messages"};
-  Example out;
-  out.kind = Example::Kind::prompted;
-  out.texts = {{prompt.get<std::string>(), false}, {words.get<std::string>(), true}};
-  return out;
-}
-
-/// Refuses two conversations whose first difference is a message that the model does not write.
-void require_one_prompt(const Json& good, const Json& bad, size_t alike) {
-  for (const Json* messages : {&good, &bad}) {
-    if (alike >= messages->size() || !(*messages)[alike].is_object()) continue;
-    for (const char* key : {"role", "from"}) {
-      const auto role = (*messages)[alike].find(key);
-      if (role == (*messages)[alike].end()) continue;
-      for (const char* other : {"user", "human", "system"})
-        if (*role == other)
-          throw RecordFault{cat("has two conversations that differ in message ", alike + 1,
-                                ", which is one of the ", other),
-                            "chosen and rejected are answers to one prompt: their messages before "
-                            "the answers are the same"};
-    }
-  }
-}
-
-Preference read_pair(const Json& record, const FormatOptions& options) {
-  refuse_alpaca_fields(record, options.columns);
-  const Json &chosen = needed(record, "chosen", options),
-             &rejected = needed(record, "rejected", options);
-  if (chosen.is_string()) {
-    refuse_with_texts(record, options.columns);
-    if (const Json* prompt = find_field(record, "prompt", options.columns))
-      return {text_answer(*prompt, chosen), text_answer(*prompt, rejected)};
-    const std::string prompt = prompt_of_texts(record, chosen, rejected, options);
-    auto answer_of = [&](const Json& text) {
-      return text_answer(prompt, text.get_ref<const std::string&>().substr(prompt.size()));
-    };
-    return {answer_of(chosen), answer_of(rejected)};
-  }
-  const Json good = messages_of(chosen), bad = messages_of(rejected);
-  Json context = messages_before(record, options);
-  add_prompt_text(record, options, {&good, &bad}, context);
-  size_t alike = 0;  // common first messages are the prompt, unless a prompt is given
-  while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
-    ++alike;
-  if (context.empty()) require_one_prompt(good, bad, alike);
-  if (context.empty() && alike > 0 && good == bad) --alike;  // the same answer twice, not two empty
-  return {answer(record, context, good, alike, options),
-          answer(record, context, bad, alike, options)};
-}
-
-/// A field that other tools write, too: it is read only where it has an effect.
-float margin_of(const Json& record, const FormatOptions& options) {
-  const Json* margin = find_field(record, "margin", options.columns);
-  if (!margin) return 0;
-  if (!margin->is_number() || !std::isfinite(margin->get<double>()))
-    throw RecordFault{cat("has the margin ", printable(margin->dump(), 60)),
-                      "wanted a number: by how much the score of chosen should be above that of "
-                      "rejected"};
-  return margin->get<float>();
-}
-
-Preference read_label(const Json& record, const FormatOptions& options) {
-  refuse_alpaca_fields(record, options.columns);
-  const Json& label = needed(record, "label", options);
-  if (!label.is_boolean())
-    throw RecordFault{cat("has the label ",
-                          printable(label.dump(-1, ' ', false, Json::error_handler_t::replace), 40),
-                          ", which is neither true nor false"),
-                      "a label is true for a good answer and false for a bad one, without quotes"};
-  Preference out;
-  out.good = label.get<bool>();
-  const Json *completion = find_field(record, "completion", options.columns),
-             *prompt = find_field(record, "prompt", options.columns);
-  if (completion && completion->is_string()) {
-    refuse_with_texts(record, options.columns);
-    out.chosen = text_answer(prompt ? *prompt : Json(""), *completion);
-    return out;
-  }
-  Json context = messages_before(record, options);
-  if (completion) {
-    const Json words = messages_of(*completion);
-    if (words.empty()) throw RecordFault{"has an answer without messages", ""};
-    add_prompt_text(record, options, {&words}, context);
-    out.chosen = answer(record, context, words, 0, options);
-    return out;
-  }
-  add_prompt_text(record, options, {}, context);
-  if (context.empty()) throw RecordFault{"has a label but neither messages nor a completion", ""};
-  out.chosen = answer(record, Json::array(), context, context.size() - 1, options);
-  return out;
-}
-
-}  // namespace
 
 void PreferenceSettings::bind(Fields& f) {
   f.objective(kPreferences);
@@ -243,14 +24,6 @@ void PreferenceSettings::bind(Fields& f) {
     "action at a record whose answers do not both fit into a sample; drop: leave it out, fail: "
     "stop")
       .one_of({"drop", "fail"});
-}
-
-Preference read_preference(const Json& record, const std::string& format,
-                           const FormatOptions& options, const std::string& place) {
-  Preference out = format == "labels" ? read_label(record, options) : read_pair(record, options);
-  out.chosen.place = place;
-  if (out.rejected) out.rejected->place = place;
-  return out;
 }
 
 std::string PreferenceFile::summary(int64_t seq_length) const {
@@ -286,6 +59,17 @@ std::string alike_words(const PreferenceFile& file) {
              " no preference");
 }
 
+/// A field that other tools write, too: it is read only where it has an effect.
+float margin_of(const Json& record, const FormatOptions& options) {
+  const Json* margin = find_field(record, "margin", options.columns);
+  if (!margin) return 0;
+  if (!margin->is_number() || !std::isfinite(margin->get<double>()))
+    throw RecordFault{cat("has the margin ", printable(margin->dump(), 60)),
+                      "wanted a number: by how much the score of chosen should be above that of "
+                      "rejected"};
+  return margin->get<float>();
+}
+
 /// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
 class PreferenceLoader {
  public:
@@ -306,6 +90,9 @@ class PreferenceLoader {
       if (block_.size() == kRecordsAtOnce) take_block();
     });
     take_block();
+    MT_USER_CHECK(file_.records + bad_.skipped() > 0, ErrorClass::data,
+                  cat(printable(file_.path.string()), " has no records"),
+                  "wanted one object per line, or a list of objects; is dataset.path right?");
     file_.bad = bad_.skipped();
     file_.records += bad_.skipped() - refused_;
     const std::string in_template =
@@ -355,6 +142,25 @@ class PreferenceLoader {
                                  good == 0 ? "" : ", or train on the good ones: dataset=sft"));
   }
 
+  /// The columns that make a record a pair or a label, if its fields have likely names.
+  std::string help_for_format(const Json& record) const {
+    const auto mapped = [&](const std::vector<const char*>& needed) {
+      Columns found;
+      for (const char* name : needed)
+        if (!find_field(record, name, options_.columns))
+          found.emplace(name, likely_field(record, name, options_.columns));
+      const bool all = std::ranges::none_of(found, [](const auto& f) { return f.second.empty(); });
+      return all ? columns_setting(options_.columns, found) : std::string();
+    };
+    const bool both = find_field(record, "label", options_.columns) != nullptr;
+    for (const auto& needed : std::vector<std::vector<const char*>>{
+             {"chosen", "rejected", "prompt"}, {"chosen", "rejected"}, {"label"}})
+      if (const std::string columns = both ? "" : mapped(needed); !columns.empty())
+        return cat("if these are its answers: ", columns);
+    return "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
+           "names";
+  }
+
   void take_record(const Json& record, const std::string& place) {
     if (file_.format.empty()) {
       const bool label = find_field(record, "label", options_.columns) != nullptr;
@@ -364,8 +170,7 @@ class PreferenceLoader {
           cat(place, ": has ",
               label ? "both a label and chosen" : "neither a label nor chosen and rejected",
               "; its fields are ", field_names(record)),
-          "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
-          "names");
+          help_for_format(record));
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
       file_.pairs = file_.format == "pairs";
       names_.emplace(options_, file_.format);

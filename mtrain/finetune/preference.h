@@ -5,6 +5,7 @@
 //   pairs   {prompt, chosen, rejected}: texts, or lists of messages
 //           {chosen, rejected}: conversations, or texts, with a common beginning: the prompt
 //           {conversations or messages, chosen, rejected}: the answers as messages
+//           (answer_prompt.h: the prompt of messages)
 //           for a model of scores, also a number `margin`: by how much the chosen one is better
 //   labels  {messages, label} or {prompt, completion, label}: true where the answer is good
 #pragma once

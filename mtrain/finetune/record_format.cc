@@ -7,6 +7,8 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/finetune/answer_prompt.h"
+#include "mtrain/finetune/judged_records.h"
 #include "mtrain/finetune/messages.h"
 
 namespace mtrain::finetune {
@@ -46,35 +48,6 @@ bool all_have(std::span<const Json> records, const char* field, const Columns& c
                      [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
 }
 
-/// Refuses preference data, which must not be detected as a format of single answers.
-void refuse_judged(std::span<const Json> records, const Columns& columns,
-                   const std::string& where) {
-  const bool pairs = all_have(records, "chosen", columns) && all_have(records, "rejected", columns);
-  const bool judged = std::all_of(records.begin(), records.end(), [&](const Json& r) {
-    const Json* label = find_field(r, "label", columns);
-    return label && label->is_boolean();
-  });
-  if (!pairs && !judged) return;
-  const std::string look = "; to look at the records: mtrain data show with --dataset preference";
-  if (judged && !pairs)
-    throw Error(
-        ErrorClass::data,
-        cat(where, " has answers with a label, good or bad, which dataset.type=sft does not read"),
-        cat("to learn from the labels: dataset.type=preference objective=kto; to train on all "
-            "answers, good and bad: dataset.format=",
-            all_have(records, "messages", columns) ? "openai" : "prompt_completion", look));
-  const auto renamed = columns.find("chosen");
-  const bool prompted = all_have(records, "prompt", columns);
-  throw Error(
-      ErrorClass::data,
-      cat(where, " has chosen and rejected answers, which dataset.type=sft does not read"),
-      cat("to learn from the preferences: dataset.type=preference objective=dpo; to train on the "
-          "chosen answers: dataset.format=",
-          prompted ? "prompt_completion" : "openai", " dataset.columns='{",
-          prompted ? "completion" : "messages", ": ",
-          renamed == columns.end() ? "chosen" : printable(renamed->second, 60), "}'", look));
-}
-
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
   if (!value.is_number_integer())
@@ -82,7 +55,8 @@ int64_t integer_of(const Json& list, size_t index, const char* name) {
   int64_t out = value.get<int64_t>();
   if (out < INT32_MIN || out > INT32_MAX ||
       (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
-    throw RecordFault{cat(name, "[", index, "] is ", value.dump(), ", beyond 32 bits"), ""};
+    throw RecordFault{cat(name, "[", index, "] is ", value.dump(), ", beyond 32 bits"),
+                      "wanted a list of token ids of the tokenizer"};
   return out;
 }
 
@@ -100,11 +74,12 @@ std::string encoded_format(const std::string& format) {
 
 const char* name(RecordFormat format) { return formats()[static_cast<size_t>(format)].name; }
 
-RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
+RecordFormat detect_format(std::span<const Json> records, const FormatOptions& options,
                            const std::string& where) {
+  const Columns& columns = options.columns;
   MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
                 "wanted one object per line, or a list of objects");
-  refuse_judged(records, columns, where);
+  refuse_judged(records, options, where);
   std::vector<const FormatInfo*> found;
   auto fits = [&](const FormatInfo& format) {
     return std::all_of(format.needed.begin(), format.needed.end(),
@@ -136,15 +111,17 @@ const Json* RecordReader::find(const Json& record, const char* name) const {
 const Json& RecordReader::field(const Json& record, const char* name) const {
   if (const Json* found = find(record, name)) return *found;
   throw RecordFault{missing_field(record, name, options_.columns),
-                    cat("the format ", finetune::name(format_),
-                        " needs it; dataset.columns maps it if it has another name")};
+                    missing_help(record, name, options_.columns,
+                                 cat("the format ", finetune::name(format_),
+                                     " needs it; dataset.columns maps it if it has another name"))};
 }
 
 std::string RecordReader::text_of(const Json& record, const char* name) const {
   const Json& value = field(record, name);
   if (!value.is_string())
-    throw RecordFault{cat("has ", value.type_name(), " in the field '", name, "'"),
-                      "wanted a text"};
+    throw RecordFault{cat("has ", value.type_name(), " in the field '",
+                          printable(name_in_file(name, options_.columns), 60), "'"),
+                      "wanted a text; dataset.columns maps the field if it has another name"};
   return value.get<std::string>();
 }
 
@@ -213,28 +190,35 @@ Example RecordReader::alpaca(const Json& record) const {
 }
 
 Example RecordReader::chat(const Json& record, const char* list) const {
+  const Json& messages = field(record, list);
   Conversation out(options_);
-  if (std::string system = text_or(record, "system"); !system.empty())
-    out.add_text("system", system);
-  out.add_all(field(record, list), list);
-  if (out.empty()) throw RecordFault{"has no messages", ""};
+  out.add_system(record, messages.is_array() && !messages.empty() ? &messages.front() : nullptr);
+  out.add_all(messages, list);
+  if (out.empty())
+    throw RecordFault{cat("has no messages in the field '",
+                          printable(name_in_file(list, options_.columns), 60), "'"),
+                      "give it messages, or leave such records out: dataset.on_bad=skip"};
   if (const Json* tools = find(record, "tools")) out.set_tools(*tools);
   return std::move(out).finish();
 }
 
 Example RecordReader::prompt_completion(const Json& record) const {
-  refuse_alpaca_fields(record, options_.columns);
   const Json &prompt = field(record, "prompt"), &completion = field(record, "completion");
-  if (prompt.is_array() && completion.is_array()) {
-    Conversation chat(options_);
-    if (std::string system = text_or(record, "system"); !system.empty())
-      chat.add_text("system", system, false);
-    chat.add_all(prompt, "prompt", false);
-    chat.add_all(completion, "completion");
-    if (chat.empty()) throw RecordFault{"has no messages", ""};
-    if (const Json* tools = find(record, "tools")) chat.set_tools(*tools);
-    return std::move(chat).finish();
+  refuse_alpaca_fields(record, options_.columns);
+  if (completion.is_array() || completion.is_object()) {
+    if (!prompt.is_string()) (void)read_messages(prompt, "prompt", options_);
+    const AnswersOfPrompt from{.answers = {read_messages(completion, "completion", options_)},
+                               .given = lists_of(record, {"prompt"}, options_),
+                               .conversation = std::nullopt};
+    return prompted_chat(record, find_prompt(record, from, options_), from.answers[0], options_);
   }
+  if (completion.is_string() && !prompt.is_string())
+    throw RecordFault{
+        cat("has ", prompt.type_name(), " in the field '",
+            printable(name_in_file("prompt", options_.columns), 60), "', and a text in the field '",
+            printable(name_in_file("completion", options_.columns), 60), "'"),
+        "wanted two texts, or two lists of messages: the answer as [{\"role\": "
+        "\"assistant\", \"content\": …}]"};
   refuse_with_texts(record, options_.columns);
   Example out;
   out.kind = Example::Kind::prompted;

@@ -4,7 +4,9 @@
 //   alpaca             {instruction, input?, output, system?, history?: [[question, answer], …]}
 //   sharegpt           {conversations: [{from, value}, …], system?, tools?}
 //   openai             {messages: [{role, content, tool_calls?, weight?}, …], tools?}
-//   prompt_completion  {prompt, completion}: texts, or lists of messages
+//   prompt_completion  {prompt, completion}: texts, or lists of messages; the prompt of messages
+//   may
+//                      be a text
 //   text               {text}
 //   segments           {segments: [{text, label}, …]}
 //   tokens             {input_ids, labels?, attention_mask?}
@@ -53,7 +55,7 @@ struct FormatOptions {
 
 /// Detects the format by the fields of these records. Throws Error(data) that names the fields and
 /// the candidates when no format or several formats match. `where`: the file, for messages.
-MT_API RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
+MT_API RecordFormat detect_format(std::span<const Json> records, const FormatOptions& options,
                                   const std::string& where);
 
 /// A fault of a record's content, without its location.

@@ -62,7 +62,7 @@ class FileLoader {
     options.trains_all = settings_.train_on == "all";
     if (settings_.format == "auto") {
       format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())),
-                             options.columns, where);
+                             options, where);
     } else {
       auto names = record_format_names();
       format = static_cast<RecordFormat>(std::find(names.begin(), names.end(), settings_.format) -

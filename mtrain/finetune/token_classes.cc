@@ -6,9 +6,11 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 #include "mtrain/finetune/classes.h"
+#include "mtrain/finetune/record_fields.h"
 
 namespace mtrain::finetune {
 
@@ -158,8 +160,10 @@ class LabeledLoader {
                       const std::string& place) const {
     const auto found = record.find(name);
     if (found == record.end())
-      refuse_words(place, cat("has no field '", printable(name, 60), "'"),
-                   cat("set dataset.", setting, " to the field's name in the file"));
+      refuse_words(
+          place,
+          cat("has no field '", printable(name, 60), "'; its fields are ", field_names(record)),
+          cat("set dataset.", setting, " to the field's name in the file"));
     if (!found->is_array())
       refuse_words(place, cat("has ", found->type_name(), " as '", printable(name, 60), "'"),
                    "wanted a list, with an element for each word");

@@ -17,7 +17,7 @@ namespace {
 
 RecordFormat detect(const char* record, const Columns& columns = {}) {
   const Json json = Json::parse(record);
-  return detect_format({&json, 1}, columns, "x.jsonl");
+  return detect_format({&json, 1}, {.columns = columns}, "x.jsonl");
 }
 
 Example read_record(RecordFormat format, const char* record, const FormatOptions& options = {}) {
@@ -68,12 +68,17 @@ TEST_CASE("the fields of the first records say the format") {
                [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
   expect_error(ErrorClass::data, {"dataset.format=openai dataset.columns='{messages: better}'"},
                [] {
-                 detect(R"({"better":[],"rejected":[]})", {{"chosen", "better"}});
+                 detect(R"({"better":[{"role":"user","content":"q"},
+                     {"role":"assistant","content":"a"}],"rejected":[]})",
+                        {{"chosen", "better"}});
                });
   expect_error(ErrorClass::data,
                {"with a label, good or bad, which dataset.type=sft does not read",
                 "to train on all answers, good and bad: dataset.format=openai; to look at"},
-               [] { detect(R"({"messages":[],"label":true})"); });
+               [] {
+                 detect(R"({"messages":[{"role":"user","content":"q"},
+                     {"role":"assistant","content":"a"}],"label":true})");
+               });
   expect_error(ErrorClass::data, {"good and bad: dataset.format=prompt_completion; to look at"},
                [] { detect(R"({"prompt":"a","completion":"b","label":true})"); });
   expect_error(ErrorClass::data, {"no records"}, [] { detect_format({}, {}, "x"); });
@@ -396,7 +401,7 @@ TEST_CASE("preferences are pairs or labels, and only the answers are trained on"
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);
   expect_fault("no field 'rejected'", [&] { pair(R"({"prompt":"p","chosen":"c"})"); });
   expect_fault("neither true nor false", [&] { pair(R"({"messages":[],"label":1})", "labels"); });
-  expect_fault("but the user's messages differ from it: 'other'", [&] {
+  expect_fault("one of its answers has the user's message, and the other does not", [&] {
     pair(R"({"prompt":"q","chosen":[{"role":"user","content":"other"}],
       "rejected":[{"role":"assistant","content":"r"}]})");
   });

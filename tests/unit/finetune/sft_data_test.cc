@@ -136,3 +136,90 @@ TEST_CASE("an entry of columns whose field no record has is refused, or named") 
             "for 'b': no message has this role"));
   CHECK(has(loaded("{}", {alpaca}, "{a: user}"), "for 'a': its records have no messages"));
 }
+
+TEST_CASE("what an error proposes for preference data reads that data") {
+  const char* question = R"({"role": "user", "content": "q"})";
+  const auto answer = [](const char* text) {
+    return cat(R"({"role": "assistant", "content": ")", text, R"("})");
+  };
+  const std::string chosen = cat("\"chosen\": [", question, ",", answer("g"), "], "),
+                    rejected = cat("\"rejected\": [", question, ",", answer("b"), "]"),
+                    single = cat("\"chosen\": ", answer("g"), ", \"rejected\": ", answer("b")),
+                    texts = R"("chosen": "p g", "rejected": "p b")";
+  struct Proposed {
+    std::string record, setting;
+  };
+  for (const auto& [record, setting] : std::vector<Proposed>{
+           {cat("{\"prompt\": \"q\", ", texts, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen}'"},
+           {cat("{", texts, "}"), "dataset.format=text dataset.columns='{text: chosen}'"},
+           {cat("{\"question\": \"q\", ", texts, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen, prompt: "
+            "question}'"},
+           {cat("{\"system\": \"s\", \"question\": \"q\", ", texts, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen, prompt: "
+            "question, system: none}'"},
+           {cat("{", chosen, rejected, "}"),
+            "dataset.format=openai dataset.columns='{messages: chosen}'"},
+           {cat("{\"prompt\": \"q\", \"messages\": [], ", chosen, rejected, "}"),
+            "dataset.format=openai dataset.columns='{messages: chosen}'"},
+           {cat("{\"prompt\": \"q\", ", single, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen}'"},
+           {cat("{\"prompt\": [", question, "], ", single, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen}'"},
+           {cat("{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}], ", single, "}"),
+            "dataset.format=prompt_completion dataset.columns='{completion: chosen, prompt: "
+            "conversations}'"},
+           {cat("{\"messages\": [", question, ",", answer("g"), "], \"label\": true}"),
+            "dataset.format=openai"},
+           {R"({"question": "q", "response": "a", "label": false})",
+            "dataset.format=prompt_completion dataset.columns='{completion: response, prompt: "
+            "question}'"},
+           {R"({"prompt": "q", "completion": "a", "label": false})",
+            "dataset.format=prompt_completion"}}) {
+    CAPTURE(record);
+    SftFixture f;
+    f.settings.records.chat_template = "chatml";
+    std::string help;
+    try {
+      f.load(SftFixture::line(record));
+      FAIL_CHECK("no error");
+    } catch (const Error& error) {
+      help = error.hint();
+    }
+    CHECK_MESSAGE(has(help, cat(": ", setting)), help);
+    const size_t columns = setting.find('\''), format = std::string("dataset.format=").size();
+    f.settings.format = setting.substr(format, setting.find(' ') - format);
+    if (columns != std::string::npos)
+      f.settings.records.columns =
+          parse_yaml(setting.substr(columns + 1, setting.size() - columns - 2));
+    CHECK(f.load(SftFixture::line(record)).examples->size() == 1);
+  }
+  // Nothing reads them: the help says what to write.
+  SftFixture f;
+  expect_error(ErrorClass::data, {"write records of a format of sft"},
+               [&] { f.load(SftFixture::line(R"({"chosen": 1, "rejected": 2})")); });
+}
+
+TEST_CASE("preference data without records, or whose fields have other names, says what to do") {
+  const auto refuses = [](const std::string& lines, std::initializer_list<std::string> parts) {
+    SftFixture f;
+    put(f.scratch / "p.jsonl", lines);
+    expect_error(ErrorClass::data, parts, [&] {
+      load_preference_file(f.scratch / "p.jsonl", {},
+                           make_encoder({}, {.seq_length = kLength,
+                                             .base_directory = f.scratch.path(),
+                                             .tokenizer = &f.tokenizer}),
+                           kLength);
+    });
+  };
+  refuses("", {"p.jsonl has no records", "wanted one object per line"});
+  refuses("\n\n", {"p.jsonl has no records"});
+  refuses(R"({"question": "q", "good": "a", "bad": "b"})",
+          {"neither a label nor chosen and rejected; its fields are question, good, bad",
+           "dataset.columns='{chosen: good, prompt: question, rejected: bad}'"});
+  refuses(R"({"prompt": "q", "completion": "a", "is_good": true})",
+          {"dataset.columns='{label: is_good}'"});
+  refuses(R"({"prompt": "q", "chosen": "a", "reject": "b"})",
+          {"has no field 'rejected'", "dataset.columns='{rejected: reject}'"});
+}
