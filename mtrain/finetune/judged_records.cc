@@ -18,15 +18,19 @@ struct Reading {
   Columns changes;
 };
 
-bool begins_with_user(const Example& chat) {
+/// Whether a conversation asks before it answers, and has an answer to train on.
+bool asks_and_answers(const Example& chat) {
   const Json messages = Json::parse(chat.messages);
   const auto first = std::ranges::find_if(messages, [](const Json& message) {
     return message.at("role") != "system" && message.at("role") != "developer";
   });
-  return first != messages.end() && first->at("role") == "user";
+  if (first == messages.end() || first->at("role") != "user") return false;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (chat.trains[i] && messages[i].at("role") == "assistant") return true;
+  return false;
 }
 
-/// Whether every record is read, with messages before the answer where it is one of messages.
+/// Whether every record is read, with a question and an answer where it has messages.
 bool reads(const Reading& reading, std::span<const Json> records, FormatOptions options) {
   Columns columns = reading.changes;
   columns.insert(options.columns.begin(), options.columns.end());
@@ -35,7 +39,7 @@ bool reads(const Reading& reading, std::span<const Json> records, FormatOptions 
   return std::ranges::all_of(records, [&](const Json& record) {
     try {
       const Example example = reader.read(record, "");
-      return example.kind != Example::Kind::chat || begins_with_user(example);
+      return example.kind != Example::Kind::chat || asks_and_answers(example);
     } catch (const RecordFault&) {
       return false;
     }
@@ -59,7 +63,9 @@ std::vector<Reading> readings(const Json& record, const std::string& answer,
       changes.emplace("completion", answer);
       out.push_back({prompt_completion, changes});
     }
-  out.push_back({text, {{"text", answer}}});
+  // Of answers that begin with their prompt.
+  if (prompts.size() == 1 && !find_field(record, "prompt", columns))
+    out.push_back({text, {{"text", answer}}});
   return out;
 }
 
@@ -80,7 +86,6 @@ std::string setting_for(const std::vector<Reading>& all, std::span<const Json> r
   if (found == all.end()) return {};
   std::string out = setting_of(*found, options.columns);
   if (found->changes.contains("system")) out += ", without their system messages";
-  if (found->format == RecordFormat::text) out += ", with the prompts in them";
   return out;
 }
 

@@ -127,7 +127,8 @@ std::string missing_help(const Json& record, const std::string& name, const Colu
                          const std::string& otherwise) {
   const std::string likely = likely_field(record, name, columns);
   if (likely.empty()) return otherwise;
-  return cat("if '", printable(likely, 60), "' is the ", name, ": ",
+  const bool answer = name == "chosen" || name == "rejected";
+  return cat("if '", printable(likely, 60), "' is the ", name, answer ? " answer: " : ": ",
              columns_setting(columns, {{name, likely}}));
 }
 

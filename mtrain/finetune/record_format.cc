@@ -48,6 +48,25 @@ bool all_have(std::span<const Json> records, const char* field, const Columns& c
                      [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
 }
 
+/// The setting with which records of other names are prompts with completions; empty: there is
+/// none.
+std::string likely_setting(std::span<const Json> records, FormatOptions options) {
+  Columns found;
+  for (const char* name : {"prompt", "completion"})
+    if (!all_have(records, name, options.columns))
+      if (std::string likely = likely_field(records[0], name, options.columns); !likely.empty())
+        found.emplace(name, std::move(likely));
+  const std::string setting = columns_setting(options.columns, found);
+  for (const auto& [ours, theirs] : found) options.columns[ours] = theirs;
+  const RecordReader reader(RecordFormat::prompt_completion, options);
+  try {
+    for (const Json& record : records) (void)reader.read(record, "");
+  } catch (const RecordFault&) {
+    return {};
+  }
+  return cat("dataset.format=", name(RecordFormat::prompt_completion), " ", setting);
+}
+
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
   if (!value.is_number_integer())
@@ -92,16 +111,19 @@ RecordFormat detect_format(std::span<const Json> records, const FormatOptions& o
   if (found.size() == 1) return found[0]->format;
   std::vector<std::string> names;
   for (const auto* format : found) names.emplace_back(format->name);
+  const std::string likely = found.empty() ? likely_setting(records, options) : std::string();
   throw Error(
       ErrorClass::data,
       cat("cannot tell the format of ", where, " by its first ",
           records.size() == 1 ? "record: its" : cat(records.size(), " records: their"),
           " fields are ", fields_of(records),
           found.empty() ? "" : cat(", which fit ", join(names, " and "))),
-      cat("set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
-          found.empty() ? ", and map the names of its fields, as in dataset.columns='{prompt: "
-                          "question, completion: answer}'"
-                        : ""));
+      cat(likely.empty() ? "" : cat("if these are prompts and their answers: ", likely, "; else "),
+          "set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
+          !found.empty()   ? ""
+          : likely.empty() ? ", and map the names of its fields, as in "
+                             "dataset.columns='{prompt: question, completion: answer}'"
+                           : ", and map the names of its fields"));
 }
 
 const Json* RecordReader::find(const Json& record, const char* name) const {

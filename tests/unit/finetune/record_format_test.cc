@@ -53,8 +53,9 @@ TEST_CASE("the fields of the first records say the format") {
                {{"prompt", "question"}, {"completion", "answer"}}) == prompt_completion);
   CHECK(detect(R"({"instruction":"a","response":"b"})", {{"output", "response"}}) == alpaca);
   expect_error(ErrorClass::data,
-               {"cannot tell the format of x.jsonl", "question, answer", "dataset.format",
-                "dataset.columns"},
+               {"cannot tell the format of x.jsonl", "question, answer",
+                "dataset.format=prompt_completion dataset.columns='{completion: answer, prompt: "
+                "question}'; else set dataset.format"},
                [] { detect(R"({"question":"a","answer":"b"})"); });
   expect_error(ErrorClass::data, {"by its first record: its fields are"},
                [] { detect(R"({"question":"a"})"); });

@@ -172,6 +172,11 @@ TEST_CASE("what an error proposes for preference data reads that data") {
             "conversations}'"},
            {cat("{\"messages\": [", question, ",", answer("g"), "], \"label\": true}"),
             "dataset.format=openai"},
+           {cat("{\"messages\": [", question, "], \"completion\": [", answer("g"),
+                "], \"label\": true}"),
+            "dataset.format=prompt_completion dataset.columns='{prompt: messages}'"},
+           {R"({"promt": "q", "completion": "a"})",
+            "dataset.format=prompt_completion dataset.columns='{prompt: promt}'"},
            {R"({"question": "q", "response": "a", "label": false})",
             "dataset.format=prompt_completion dataset.columns='{completion: response, prompt: "
             "question}'"},
@@ -195,10 +200,14 @@ TEST_CASE("what an error proposes for preference data reads that data") {
           parse_yaml(setting.substr(columns + 1, setting.size() - columns - 2));
     CHECK(f.load(SftFixture::line(record)).examples->size() == 1);
   }
-  // Nothing reads them: the help says what to write.
-  SftFixture f;
-  expect_error(ErrorClass::data, {"write records of a format of sft"},
-               [&] { f.load(SftFixture::line(R"({"chosen": 1, "rejected": 2})")); });
+  // Nothing reads them with their prompts: the help says what to write.
+  for (const char* record :
+       {R"({"chosen": 1, "rejected": 2})", R"({"prompt": [], "chosen": "a", "rejected": "b"})",
+        R"({"messages": [], "completion": "a", "label": true})"}) {
+    SftFixture f;
+    expect_error(ErrorClass::data, {"write records of a format of sft"},
+                 [&] { f.load(SftFixture::line(record)); });
+  }
 }
 
 TEST_CASE("preference data without records, or whose fields have other names, says what to do") {
