@@ -77,10 +77,9 @@ class PromptFinder {
     };
     const bool all_whole = whole(from_.answers.front());
     if (whole(from_.answers.back()) != all_whole)
-      throw RecordFault{
-          "has a prompt; one of its answers has the user's message, and the other "
-          "does not",
-          "give both answers the user's message, or neither"};
+      throw RecordFault{cat("one of its answers has the user's message, and the other does not (",
+                            answer_names(), ")"),
+                        "give both answers the user's message, or neither"};
     all_whole ? find_in_answers() : find_before_answers();
     return std::move(out_);
   }
