@@ -180,7 +180,7 @@ size_t Conversation::size() const { return messages_->size(); }
 
 void Conversation::add(const Json& message, bool may_train) {
   if (!message.is_object())
-    throw RecordFault{"has a message that is not an object",
+    throw RecordFault{cat("has a message that is not an object but ", message.type_name()),
                       "wanted {\"role\": …, \"content\": …}"};
   const Json* who = find_field(message, "from", options_.columns);
   const Json* words = find_field(message, "value", options_.columns);
@@ -276,7 +276,9 @@ void Conversation::set_tools(const Json& tools) {
     list = Json::parse(tools.get_ref<const std::string&>(), nullptr, false);
   }
   if (list.is_discarded() || !list.is_array())
-    throw RecordFault{"has tools that are not a list", "wanted [{\"type\": \"function\", …}]"};
+    throw RecordFault{cat("has no list in 'tools' but ",
+                          list.is_discarded() ? "a text that is not JSON" : list.type_name()),
+                      "wanted [{\"type\": \"function\", …}]"};
   *tools_ = Json::array();
   for (const auto& tool : list)
     tools_->push_back(tool.is_object() && tool.contains("name") && !tool.contains("function")

@@ -70,7 +70,8 @@ std::string likely_setting(std::span<const Json> records, FormatOptions options)
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
   if (!value.is_number_integer())
-    throw RecordFault{cat(name, "[", index, "] is not an integer"), "wanted a list of token ids"};
+    throw RecordFault{cat(name, "[", index, "] is not an integer but ", value.type_name()),
+                      "wanted a list of token ids"};
   int64_t out = value.get<int64_t>();
   if (out < INT32_MIN || out > INT32_MAX ||
       (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
@@ -251,7 +252,8 @@ Example RecordReader::prompt_completion(const Json& record) const {
 Example RecordReader::segments(const Json& record) const {
   const Json& list = field(record, "segments");
   if (!list.is_array())
-    throw RecordFault{"has no list in 'segments'", "wanted [{\"text\": …, \"label\": true}, …]"};
+    throw RecordFault{cat("has no list in 'segments' but ", list.type_name()),
+                      "wanted [{\"text\": …, \"label\": true}, …]"};
   Example out;
   out.kind = Example::Kind::segments;
   for (const auto& item : list) {
@@ -273,7 +275,9 @@ Example RecordReader::segments(const Json& record) const {
 
 Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* mask) {
   if (!ids.is_array() || (labels && !labels->is_array()) || (mask && !mask->is_array()))
-    throw RecordFault{"has token ids that are not a list",
+    throw RecordFault{cat("has token ids that are not a list: ", ids.type_name(), " in input_ids",
+                          labels ? cat(", ", labels->type_name(), " in labels") : "",
+                          mask ? cat(", ", mask->type_name(), " in attention_mask") : ""),
                       "wanted {\"input_ids\": […], \"labels\": […]}"};
   if ((labels && labels->size() != ids.size()) || (mask && mask->size() != ids.size()))
     throw RecordFault{
