@@ -5,12 +5,16 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/config/yaml_write.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/data/prepared_data.h"
+#include "mtrain/recipe/derived_zero.h"
 #include "mtrain/recipe/epochs.h"
+#include "mtrain/recipe/rules/rules.h"
+#include "mtrain/recipe/setting_effect.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/record/saved_config.h"
 
@@ -136,13 +140,48 @@ bool refuse_done_steps(const Difference& d, const Recipe& now, int64_t step,
                                ", so this has no effect on step ", join(names, ", ")));
   out.advice = cat("; to repeat the run from a checkpoint before step ", done.front(),
                    " with this setting: mtrain checkpoint rewind ",
-                   printable(now.run_directory().string()), " --step N");
+                   shell_word(now.run_directory().string()), " --step N");
   return true;
 }
 
-/// `step`: the last step of the run so far.
+/// What both values stand for, where 0 stands for a number of other settings: 4 for
+/// model.kv_heads=0 in a model with four heads. `ids`: of the tokenizer; 0: not known.
+std::pair<Node, Node> resolved_values(const Difference& d, const FieldSpec* spec,
+                                      const Recipe& before, const Recipe& now, int64_t ids) {
+  const std::string usual = spec && spec->fact != Fact::none ? usual_path(spec->fact) : d.path;
+  const auto resolved = [&](const Recipe& recipe, const Node& value) {
+    const std::string section = d.path.substr(0, d.path.find('.'));
+    return resolved_value(usual, recipe.config.type_of(section), value,
+                          values_of(recipe.config, ids));
+  };
+  return {d.before ? resolved(before, *d.before) : Node(),
+          d.after ? resolved(now, *d.after) : Node()};
+}
+
+/// Settings that stay 0 and stand for another number, by a change that is not reported itself:
+/// train.global_batch_size=0 with another micro-batch.
+void add_implied(const Recipe& before, const Recipe& now, const SchemaCatalog& catalog,
+                 Changes& out) {
+  for (const ImpliedChange& change : implied_changes(before.config, now.config)) {
+    std::vector<std::string> causes;
+    for (const std::string& path : change.from) {
+      const Node *was = before.config.root().find(path), *is = now.config.root().find(path);
+      if (was && is && !was->same_value(*is)) causes.push_back(path);
+    }
+    const bool silent = std::ranges::all_of(causes, [&](const std::string& path) {
+      return resume_class(spec_at(catalog, path, now.config)) == ResumeClass::safe;
+    });
+    const bool matters =
+        resume_class(spec_at(catalog, change.path, now.config)) == ResumeClass::changes_result;
+    if (silent && matters)
+      out.changes_result.push_back(cat(change.path, ": 0, which stands for ", join(causes, " and "),
+                                       ": ", brief(change.before), " -> ", brief(change.after)));
+  }
+}
+
+/// `step`: the last step of the run so far. `ids`: of the tokenizer; 0: not known.
 Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& before,
-                const std::map<std::string, std::string>& origins, int64_t step) {
+                const std::map<std::string, std::string>& origins, int64_t step, int64_t ids) {
   using enum ResumeClass;
   Changes out;
   for (const auto& d : differences(before.config.root(), now.config.root())) {
@@ -150,6 +189,9 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     // A setting that no longer exists was not changed by the user.
     if ((!d.after && !spec) || (!d.before && !d.after->is_scalar())) continue;
     if (same_input(before.inputs, now.inputs, d.path)) continue;
+    const auto [was, is] = resolved_values(d, spec, before, now, ids);
+    if (d.before && d.after && was.same_value(is)) continue;
+    if (!has_effect(before.config, d.path) && !has_effect(now.config, d.path)) continue;
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
     if (resume == safe && d.path.starts_with("tokenizer."))
@@ -167,7 +209,11 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
                   : spec->input_path              ? out.data_paths
                                                   : out.data;
     lines.push_back(difference_text(d, origins));
+    if (d.before && d.after && !was.same_value(*d.before))
+      lines.back() = replace_all(lines.back(), cat(d.path, ": 0 -> "),
+                                 cat(d.path, ": 0 (here ", brief(was), ") -> "));
   }
+  add_implied(before, now, catalog, out);
   return out;
 }
 
@@ -292,14 +338,16 @@ std::string in_words(const Difference& d) {
 }  // namespace
 
 void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
-                  const CheckpointMeta& now, const std::string& checkpoint, bool quiet) {
+                  const CheckpointMeta& now, const std::string& checkpoint, int64_t tokenizer_ids,
+                  bool quiet) {
   std::string where = cat(checkpoint, " (its recipe)");
   Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
   const SavedConfig now_saved = saved_config_from_json(now.saved, "this run");
   const auto origins = origins_of(saved);
-  Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
+  const int64_t ids = before.tokenizer == now.tokenizer ? tokenizer_ids : 0;
+  Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step, ids);
   if (before.tokenizer != now.tokenizer)
     changes.impossible.push_back(
         cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer, indented(changes.tokenizer)));
@@ -384,7 +432,7 @@ void check_used_model(const Recipe& recipe, const PluginHost& plugins, const Che
       catalog, ignored);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, checkpoint);
-  Changes changes = compare(recipe, catalog, old, origins_of(saved), before.state.step);
+  Changes changes = compare(recipe, catalog, old, origins_of(saved), before.state.step, 0);
   for (auto* list : {&changes.impossible, &changes.changes_result})
     std::erase_if(*list, [](const std::string& line) {
       // Names of classes say which one a score belongs to.

@@ -21,12 +21,13 @@ inline constexpr const char* kClassNames = "dataset.labels";
 /// classes of the schema. Throws Error(checkpoint) for changes that are not allowed, including a
 /// changed dataset or tokenizer; the message lists all changes that matter, with their locations.
 /// If there are only changes that affect the result, logs them. Ignores all other changes.
-/// Different arithmetic also changes the result, and is refused with run.deterministic. `quiet`,
-/// for ranks other than rank 0: logs nothing and does not compare the arithmetic, which is that of
-/// rank 0.
+/// Where 0 stands for a number of other settings (derived_zero.h), the numbers are compared.
+/// Different arithmetic also changes the result, and is refused with run.deterministic.
+/// `tokenizer_ids`: how many ids the tokenizer of `now` has. `quiet`, for ranks other than rank 0:
+/// logs nothing and does not compare the arithmetic, which is that of rank 0.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
                          const CheckpointMeta& before, const CheckpointMeta& now,
-                         const std::string& checkpoint, bool quiet = false);
+                         const std::string& checkpoint, int64_t tokenizer_ids, bool quiet = false);
 
 /// Refuses settings of the command line that have no effect where weights are used without training
 /// (eval, generate): those that only training reads, and those that are used only when a run

@@ -246,7 +246,8 @@ void Trainer::resume() {
       before.state.step <
           recipe_.settings.train.steps;  // otherwise no step is left and nothing is reported
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
-               store_->step_folder(*latest.step).string(), !report);
+               store_->step_folder(*latest.step).string(), session_.tokenizer->vocab_size(),
+               !report);
   require_base(recipe_, before.base, store_->step_folder(*latest.step).string());
   require_teacher(before.reference, store_->step_folder(*latest.step).string());
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, optimizer_state());

@@ -41,6 +41,11 @@ constexpr Details kYarn = {"", "model.rope.scaling='yarn'"};
 constexpr Details kLatent = {
     "for latent attention, set model.mla.kv_lora_rank to the width of the latent of keys and "
     "values; without it, heads have the width model.head_dim"};
+constexpr Details kAdapters = {
+    "only adapters use it: peft.type=lora, dora or ia3, with model.init_from", "peft.type='lora'"};
+constexpr Details kLowRank = {
+    "only low-rank adapters use it: peft.type=lora or dora, with model.init_from",
+    "peft.type='lora'"};
 constexpr Details kFim = {"only dataset.fim.rate > 0 rearranges documents"};
 
 constexpr Rule kUnusedSettingRules[] = {
@@ -209,20 +214,20 @@ constexpr Rule kUnusedSettingRules[] = {
         "objective.type != 'distillation' or objective.top_k > 0",
         {"whole distributions are not stored", "objective.top_k=64"}),
     // peft
-    row("peft-init-unused", "peft.init_from", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-init-unused", "peft.init_from", "peft.type != 'none'", kAdapters),
     row("peft-start-unused", "peft.init", MT_LOW_RANK " and peft.init_from == ''",
         {"the adapters of peft.init_from have values", "peft.type='lora'"}),
-    row("peft-rank-unused", "peft.rank", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-alpha-unused", "peft.alpha", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-ranks-unused", "peft.ranks", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-alphas-unused", "peft.alphas", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-rslora-unused", "peft.rslora", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-dropout-unused", "peft.dropout", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-lr-ratio-unused", "peft.lr_ratio", MT_LOW_RANK, {"", "peft.type='lora'"}),
-    row("peft-targets-unused", "peft.targets", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-rank-unused", "peft.rank", MT_LOW_RANK, kLowRank),
+    row("peft-alpha-unused", "peft.alpha", MT_LOW_RANK, kLowRank),
+    row("peft-ranks-unused", "peft.ranks", MT_LOW_RANK, kLowRank),
+    row("peft-alphas-unused", "peft.alphas", MT_LOW_RANK, kLowRank),
+    row("peft-rslora-unused", "peft.rslora", MT_LOW_RANK, kLowRank),
+    row("peft-dropout-unused", "peft.dropout", MT_LOW_RANK, kLowRank),
+    row("peft-lr-ratio-unused", "peft.lr_ratio", MT_LOW_RANK, kLowRank),
+    row("peft-targets-unused", "peft.targets", "peft.type != 'none'", kAdapters),
     row("peft-feedforward-unused", "peft.feedforward", "peft.type == 'ia3'",
         {"", "peft.type='ia3'"}),
-    row("peft-exclude-unused", "peft.exclude", "peft.type != 'none'", {"", "peft.type='lora'"}),
+    row("peft-exclude-unused", "peft.exclude", "peft.type != 'none'", kAdapters),
     row("peft-share-unused", "peft.share_expert_adapters", "peft.type == 'lora'",
         {"", "peft.type='lora'"}),
     row("peft-train-unused", "peft.train", "peft.type != 'none'",

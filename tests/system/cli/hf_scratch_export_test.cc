@@ -172,6 +172,37 @@ TEST_CASE("what a family's keys cannot say is refused, with what they can say") 
   }
 }
 
+TEST_CASE("a number for which 0 would stand is exported as 0 is") {
+  struct Case {
+    std::string plugin, family, zero, number;
+  };
+  const std::vector<Case> cases = {
+      {"moe", "mixtral", "model.moe.ffn_hidden_size=0 model.head_dim=0",
+       "model.moe.ffn_hidden_size=96 model.head_dim=12"},
+      {"llama", "gpt_neox", "model.kv_heads=0", "model.kv_heads=4"},
+      {"gpt2", "gpt2", "model.kv_heads=0 model.max_positions=0",
+       "model.kv_heads=4 model.max_positions=16"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.family);
+    const Scratch scratch("mtrain-scratch-zero");
+    scratch.write("r.yaml", "model: {type: " + c.plugin + "}\n" + kTraining);
+    const mtrain::HfFamilies families =
+        mtrain::HfFamilies::read({build_root() / "lib/mtrain/plugins"});
+    const std::string model = overrides(*families.find(c.family, ""));
+    const std::string family = " -q --family " + c.family;
+    if (!done(scratch, "r.yaml -q run.dir=zero" + model + " " + c.zero) ||
+        !done(scratch, "r.yaml -q run.dir=number" + model + " " + c.number) ||
+        !done(scratch, "export zero zero_out" + family) ||
+        !done(scratch, "export number number_out" + family))
+      continue;
+    nlohmann::json of_number = config_of(scratch / "number_out");
+    if (c.plugin == "moe") of_number.erase("head_dim");  // a key that is left out for 0
+    CHECK(of_number == config_of(scratch / "zero_out"));
+    CHECK(tensors(scratch / "number_out") == tensors(scratch / "zero_out"));
+  }
+}
+
 TEST_CASE("coefficients of two balancing losses are exported as their sum, and read back") {
   const Scratch scratch("mtrain-scratch-balancing");
   scratch.write("r.yaml", "model: {type: moe}\n" + kTraining);
