@@ -22,6 +22,7 @@ constexpr const char* kFacts = "invocation.json";
 constexpr const char* kTexts[] = {"recipe.yaml",     "overrides.txt",    "resolved.yaml",
                                   "provenance.json", "environment.json", "files"};
 constexpr uint64_t kMaxFacts = 1 << 16;  // bytes
+constexpr size_t kMaxReason = 1000;      // bytes
 
 /// "007" -> 7; -1 for any other name.
 int number_of(const fs::path& folder) {
@@ -52,6 +53,9 @@ std::string facts(const Invocation& invocation) {
                       {"steps", invocation.steps}};
   if (invocation.last_step) json["last_step"] = *invocation.last_step;
   if (invocation.rewound_to) json["rewound_to"] = *invocation.rewound_to;
+  if (const auto& failure = invocation.failure)
+    json["failure"] = {
+        {"step", failure->step}, {"status", failure->status}, {"reason", failure->reason}};
   return json.dump(2) + "\n";
 }
 
@@ -109,6 +113,11 @@ Invocation read_facts(const fs::path& folder, int number) {
     out.steps = json.at("steps").get<int64_t>();
     if (!json.at("last_step").is_null()) out.last_step = json.at("last_step").get<int64_t>();
     if (json.contains("rewound_to")) out.rewound_to = json["rewound_to"].get<int64_t>();
+    if (json.contains("failure")) {
+      const OrderedJson& failure = json["failure"];
+      out.failure = {failure.at("step").get<int64_t>(), failure.at("status").get<int>(),
+                     failure.at("reason").get<std::string>()};
+    }
     return out;
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::checkpoint,
@@ -174,6 +183,18 @@ void end_invocation(const Invocation& invocation, int64_t last_step) {
   } catch (const Error& error) {
     log_warn("the last step was not recorded in the run's history: step ", last_step, ": ",
              error.message());
+  }
+}
+
+void fail_invocation(const Invocation& invocation, const RunFailure& failure) {
+  Invocation ended = invocation;
+  ended.failure = failure;
+  ended.failure->reason = printable(failure.reason, kMaxReason);
+  if (failure.step == invocation.first_step) ended.last_step = failure.step;
+  try {
+    write_facts(ended, invocation.folder);
+  } catch (const Error& error) {
+    log_warn("the error that ended the run was not recorded in its history: ", error.message());
   }
 }
 

@@ -1,9 +1,9 @@
 // The history of a run: the settings of each invocation that trained it, one record each:
 // <run>/config/001, 002, … with the texts of SavedConfig and invocation.json. A record is written
-// atomically before the first step of its invocation. Later only two values are added: the last
-// step, and the step to which `checkpoint rewind` took the run back. The names directly below
-// config/ are links to the newest record (copies where the file system has no links). Stateless
-// functions over values; safe from any thread.
+// atomically before the first step of its invocation. Later only three values are added: the last
+// step, the error that ended it, and the step to which `checkpoint rewind` took the run back. The
+// names directly below config/ are links to the newest record (copies where the file system has no
+// links). Stateless functions over values; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,14 +15,22 @@
 
 namespace mtrain {
 
+/// The error that ended an invocation.
+struct RunFailure {
+  int64_t step = 0;    // finished steps
+  int status = 0;      // of the process
+  std::string reason;  // one line
+};
+
 struct Invocation {
   int number = 0;  // 0: settings of an old version without history
   fs::path folder;
   std::string version, started;       // of mtrain; the time, UTC
   int64_t first_step = 0;             // steps finished before this invocation
   int64_t steps = 0;                  // train.steps
-  std::optional<int64_t> last_step;   // absent: it was killed or is still training
+  std::optional<int64_t> last_step;   // absent: it failed after a step, was killed or still trains
   std::optional<int64_t> rewound_to;  // the run was later rewound to this step
+  std::optional<RunFailure> failure = {};  // absent: no error, or nobody could record it
 };
 
 /// The steps after `first` up to `last` that one invocation trained, without those that a later
@@ -38,6 +46,9 @@ MT_API Invocation begin_invocation(const SavedConfig& saved, const fs::path& run
                                    int64_t first_step, int64_t steps);
 /// Records the last step. On failure, only logs a warning, since the run itself is saved.
 MT_API void end_invocation(const Invocation& invocation, int64_t last_step);
+/// Records the error that ends it. Steps after the last checkpoint are lost, so that they become no
+/// last step; an invocation without a step ends where it began. Logs a warning if it cannot.
+MT_API void fail_invocation(const Invocation& invocation, const RunFailure& failure);
 
 /// Records that the run was rewound to `step`: later steps of its newest record no longer count.
 /// Does nothing when the record has no such steps or the run has no record. Error(io) when it

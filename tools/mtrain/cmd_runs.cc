@@ -79,6 +79,27 @@ bool failed_at_once(const Invocation& invocation) {
   return invocation.last_step == invocation.first_step && invocation.steps > invocation.first_step;
 }
 
+/// Its end was recorded.
+bool is_over(const Invocation& invocation) {
+  return invocation.last_step.has_value() || invocation.failure.has_value();
+}
+
+Json failure_json(const Invocation& invocation) {
+  if (!invocation.failure) return {};
+  const RunFailure& failure = *invocation.failure;
+  return {{"step", failure.step}, {"status", failure.status}, {"reason", failure.reason}};
+}
+
+/// How it ended; empty: as it was to end.
+std::string end_text(const Invocation& invocation) {
+  if (!is_over(invocation)) return "; was interrupted, or is still training";
+  if (!invocation.failure) return "";
+  const RunFailure& failure = *invocation.failure;
+  const std::string after =
+      failed_at_once(invocation) ? "" : cat("failed after step ", failure.step, " ");
+  return cat("; ", after, "with status ", failure.status, ": ", printable(failure.reason, 400));
+}
+
 bool has_steps(const InvocationSummary& item) { return item.first && *item.last > *item.first; }
 
 Json show_json(const RunSummary& run) {
@@ -98,7 +119,8 @@ Json show_json(const RunSummary& run) {
                            {"first_step", has_steps(item) ? Json(*item.first + 1) : Json()},
                            {"last_step", has_steps(item) ? Json(*item.last) : Json()},
                            {"loss", or_null(item.loss)},
-                           {"ended", item.invocation.last_step.has_value()},
+                           {"ended", is_over(item.invocation)},
+                           {"failure", failure_json(item.invocation)},
                            {"overrides", item.overrides},
                            {"changes", changes}});
   }
@@ -125,7 +147,7 @@ void show_invocation(const InvocationSummary& item) {
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
                            invocation.started, steps, invocation.version,
                            item.loss && has_steps(item) ? ", loss " + loss_text(item.loss) : "",
-                           invocation.last_step ? "" : "; was interrupted, or is still training");
+                           end_text(invocation));
   if (invocation.number == 1 && !item.overrides.empty())
     std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';
   for (const auto& change : item.changes)

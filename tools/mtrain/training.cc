@@ -4,10 +4,14 @@
 #include <atomic>
 #include <csignal>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <system_error>
 
 #include "mtrain/base/counted.h"
+#include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/comm/launcher.h"
 #include "mtrain/launch/job.h"
 #include "mtrain/train/observers/console.h"
@@ -53,8 +57,8 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
     if (input.shared && !quiet)
       log_info(input.setting, ": there is no ", input.given,
                " here; training reads the text that comes with mtrain, ", input.result.string(),
-               "\n  to use your own text: mtrain data prepare --input TEXT --output ", input.given,
-               " --tokenizer byte --append-eod --split-on blank-lines");
+               "\n  to use your own text: mtrain data prepare --input TEXT --output ",
+               shell_word(input.given), " --tokenizer byte --append-eod --split-on blank-lines");
   if (nothing_to_do(trainer, recipe))
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ",
              trainer.info().first_step, " of ", counted(recipe.settings.train.steps, "step"),
@@ -62,6 +66,27 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
                  ? "; its validation loss had stopped falling: raise validation.patience, set it "
                    "to 0, or choose another run.dir"
                  : "; raise train.steps or choose another run.dir");
+}
+
+/// The exception that is being handled, as the end of a run of `step` steps; as parse_and_run in
+/// cli.cc reports it.
+RunFailure failure_at(int64_t step) {
+  const auto of = [&](ErrorClass error_class, const std::string& reason) {
+    return RunFailure{step, static_cast<int>(error_class), reason.substr(0, reason.find('\n'))};
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    return of(error.error_class(), error.message());
+  } catch (const std::bad_alloc&) {
+    return of(ErrorClass::config, "out of memory");
+  } catch (const std::system_error& error) {
+    return of(ErrorClass::io, error.what());
+  } catch (const std::exception& error) {
+    return of(ErrorClass::bug, error.what());
+  } catch (...) {
+    return of(ErrorClass::bug, "something was thrown that is not a std::exception");
+  }
 }
 
 }  // namespace
@@ -122,8 +147,7 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
           trainer->run();
         } catch (...) {
           keep_steps();
-          if (invocation && trainer->state().step == trainer->info().first_step)
-            end_invocation(*invocation, trainer->state().step);
+          if (invocation) fail_invocation(*invocation, failure_at(trainer->state().step));
           throw;
         }
         keep_steps();

@@ -213,6 +213,33 @@ TEST_CASE("kill -9 while a record is made leaves a folder that is read and conti
   }
 }
 
+TEST_CASE("runs show: how an invocation ended that failed") {
+  Scratch scratch("mtrain-history-failure");
+  scratch.write("r.yaml", tiny_recipe());
+  const std::string train = "r.yaml -q run.dir=a train.steps=6 ";
+  Outcome diverged = cli_in(scratch.path(), train + "optimizer.lr=1e30 scheduler.warmup_steps=0");
+  REQUIRE_MESSAGE(diverged.status == 14, diverged.err);
+  const Json failure = facts(scratch / "a", "001").at("failure");
+  CHECK(failure.at("status") == 14);
+  CHECK(failure.at("step").get<int64_t>() > 0);
+  const std::string reason = failure.at("reason");
+  CHECK_MESSAGE(has(diverged.err, reason), reason);
+  CHECK(facts(scratch / "a", "001").at("last_step").is_null());  // they are lost
+  const Outcome shown = cli_in(scratch.path(), "runs show a");
+  CHECK_MESSAGE(has(shown.out, "; failed after step " + failure.at("step").dump() +
+                                   " with status 14: " + reason.substr(0, 40)),
+                shown.out);
+  CHECK_FALSE(has(shown.out, "is still training"));
+  const Json json = Json::parse(cli_in(scratch.path(), "runs show a --json").out);
+  CHECK(json.at("invocations")[0].at("ended") == true);
+  CHECK(json.at("invocations")[0].at("failure") == failure);
+  // The folder is not in the way of a run that begins again.
+  const Outcome again = cli_in(scratch.path(), train);
+  CHECK_MESSAGE(again.status == 0, again.err);
+  const Json both = Json::parse(cli_in(scratch.path(), "runs show a --json").out);
+  CHECK(both.at("invocations")[1].at("failure").is_null());
+}
+
 TEST_CASE("runs show: a share of train.steps is another number of steps of a longer run") {
   Scratch scratch("mtrain-runs-share");
   scratch.write("r.yaml", tiny_recipe());
