@@ -8,6 +8,7 @@
 #include "mtrain/base/checked.h"
 #include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/strict_json.h"
+#include "mtrain/config/setting_word.h"
 
 namespace mtrain {
 namespace {
@@ -143,7 +144,8 @@ HfDir::HfDir(const fs::path& path) {
   if (present(path / "adapter_config.json"))
     refuse_file(
         path, "has adapters (adapter_config.json), not the weights of a model",
-        cat("give the folder of their model, and this one as peft.init_from=", path.string(),
+        cat("give the folder of their model, and this one as ",
+            setting_word("peft.init_from", path.string()),
             " to train the adapters further, or as --adapter to use them; `mtrain merge` adds "
             "them to the weights"));
   bool pickles =

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <vector>
 
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -102,19 +103,31 @@ const Format kForeignFormats[] = {
      "name a file of text or of JSON lines"},
 };
 
+/// The help for a file. A name in a Python string stays FILE or STEM where its quotes would end.
 std::string filled(std::string_view help, const std::string& name) {
   const fs::path path = name == "-" || name == "standard input" ? "FILE" : name;
-  const std::string file = printable(path.string()),
-                    stem = printable(path.stem().empty() ? "x" : path.stem().string());
+  const std::string file = path.string(), stem = path.stem().empty() ? "x" : path.stem().string();
+  constexpr size_t kWord = 4;  // FILE, STEM
   std::string out;
   for (size_t at = 0; at < help.size();) {
     const std::string_view rest = help.substr(at);
     const bool is_file = rest.starts_with("FILE"), is_stem = rest.starts_with("STEM");
-    if (is_file || is_stem)
-      out += is_file ? file : stem;
-    else
-      out += rest[0];
-    at += is_file || is_stem ? 4 : 1;
+    if (!is_file && !is_stem) {
+      out += rest[0], ++at;
+      continue;
+    }
+    const std::string& word = is_file ? file : stem;
+    at += kWord;
+    if (out.ends_with('\'')) {
+      const bool fits = word.find_first_of("'\"$`\\") == word.npos && printable(word) == word;
+      out += fits ? word : std::string(rest.substr(0, kWord));
+      continue;
+    }
+    std::string ending;  // ".jsonl" of STEM.jsonl
+    while (at < help.size() && (std::isalnum(static_cast<unsigned char>(help[at])) != 0 ||
+                                (help[at] == '.' && ending.empty())))
+      ending += help[at++];
+    out += shell_word(word + ending);
   }
   return out;
 }

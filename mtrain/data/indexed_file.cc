@@ -10,6 +10,7 @@
 #include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/data/absent_path.h"
 
 namespace mtrain {
 namespace {
@@ -44,7 +45,8 @@ void require_file(const fs::path& wanted, const fs::path& other) {
           half ? cat(", though ", other.string(), " does") : ""),
       half ? "the preparation was interrupted or only half was copied: run `mtrain data prepare` "
              "again, or copy both"
-           : "check the path for a typo; `mtrain data prepare` makes such a pair from text");
+           : cat("check the path for a typo; `mtrain data prepare` makes such a pair from text",
+                 advice_for_comma(wanted, "write several as dataset.paths=[A, B]")));
 }
 
 template <class T>

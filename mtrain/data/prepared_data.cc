@@ -8,7 +8,9 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/config/report.h"
+#include "mtrain/config/setting_word.h"
 #include "mtrain/config/value.h"
 #include "mtrain/data/input_stream.h"
 #include "mtrain/data/tokenizer_record.h"
@@ -239,12 +241,13 @@ void refuse_packed(const IndexedFile& file) {
   const auto record = read_tokenizer_record(file);
   const bool packed =
       mask ? fs::exists(packed_record_path(prefix), ignored) : record && record->packed;
-  MT_USER_CHECK(!packed, ErrorClass::data,
-                cat(printable(file.prefix().string()),
-                    mask ? " is the loss mask of packed records, not a text"
-                         : " has packed fine-tuning records: their loss mask would be lost"),
-                cat("train on them with dataset.type=sft dataset.path=", printable(prefix.string()),
-                    ", or prepare a text: mtrain data prepare"));
+  MT_USER_CHECK(
+      !packed, ErrorClass::data,
+      cat(printable(file.prefix().string()),
+          mask ? " is the loss mask of packed records, not a text"
+               : " has packed fine-tuning records: their loss mask would be lost"),
+      cat("train on them with dataset.type=sft ", setting_word("dataset.path", prefix.string()),
+          ", or prepare a text: mtrain data prepare"));
 }
 
 }  // namespace
@@ -282,18 +285,20 @@ JsonRecords json_records(const fs::path& path) {
     if (record.contains(field)) return {.dataset = "sft", .option = {}, .note = {}};
   std::vector<std::string> texts;
   for (const auto& [key, value] : record.items())
-    if (value.is_string()) texts.push_back(printable(key, 60));
-  if (texts.size() == 1) return {.dataset = {}, .option = " --json-key " + texts[0], .note = {}};
+    if (value.is_string()) texts.push_back(key);
+  if (texts.size() == 1)
+    return {.dataset = {}, .option = " --json-key " + shell_word(texts[0]), .note = {}};
   return {.dataset = {},
           .option = " --json-key FIELD",
-          .note = texts.empty() ? "" : cat("\n(FIELD: one of ", join(texts, ", "), ")")};
+          .note = texts.empty() ? ""
+                                : cat("\n(FIELD: one of ", printable(join(texts, ", "), 400), ")")};
 }
 
 }  // namespace
 
 std::string PreparedData::tokenizer_path() const {
   const fs::path folder = context_.tokenizer ? context_.tokenizer->folder() : fs::path();
-  return folder.empty() ? "" : cat(" path=", printable(folder.string()));
+  return folder.empty() ? "" : cat(" ", setting_word("path", folder.string()));
 }
 
 PreparedData::File PreparedData::open(const std::string& text) const {
@@ -313,11 +318,11 @@ PreparedData::File PreparedData::open(const std::string& text) const {
                       sampling_.dataset, " reads prepared tokens"),
                   cat("train on the records as they are: dataset.type=", records.dataset));
     throw Error(ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
-                cat("run: mtrain data prepare --input ", path.string(), " --output ",
-                    prefix.string(), " --tokenizer ",
+                cat("run: mtrain data prepare --input ", shell_word(path.string()), " --output ",
+                    shell_word(prefix.string()), " --tokenizer ",
                     context_.tokenizer ? context_.tokenizer->name() : "NAME", tokenizer_path(),
                     records.option, " --append-eod", lines ? "" : " --split-on blank-lines",
-                    "\nand set dataset.path=", prefix.string(), records.note));
+                    "\nand set ", setting_word("dataset.path", prefix.string()), records.note));
   }
   auto file = std::make_shared<IndexedFile>(path);
   refuse_packed(*file);

@@ -7,6 +7,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/tokenizer_record.h"
 #include "mtrain/finetune/record_file.h"
@@ -25,7 +26,7 @@ fs::path trained_prefix(const fs::path& prefix) { return with(prefix, ".learnt")
 
 std::string again(const fs::path& prefix) {
   return cat("pack the records again: mtrain data pack FILE … --output ",
-             printable(prefix.string()), " --force");
+             shell_word(prefix.string()), " --force");
 }
 
 /// Checksums of ids and masks, record by record in the order of the files, and of the ends of

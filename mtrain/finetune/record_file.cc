@@ -11,6 +11,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/text.h"
+#include "mtrain/data/absent_path.h"
 #include "mtrain/data/foreign_files.h"
 #include "mtrain/data/line_reader.h"
 
@@ -183,7 +184,8 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
       "give the .json or .jsonl file of the records; dataset.type=gpt reads these tokens");
   MT_USER_CHECK(!folder && type != fs::file_type::not_found, ErrorClass::io,
                 cat(name, folder ? " is a folder" : " does not exist"),
-                "name an existing .json or .jsonl file");
+                cat("name an existing .json or .jsonl file",
+                    advice_for_comma(path, "join the records of several files in one")));
   begins_list(path) ? read_list(path, each) : read_lines(path, bad, each);
 }
 

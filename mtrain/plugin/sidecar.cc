@@ -7,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
 #include "mtrain/config/schema.h"
@@ -21,7 +22,7 @@ constexpr uint64_t kMaxSidecar = 1 << 20;  // bytes
 
 Error bad_sidecar(const fs::path& path, const std::string& reason, const fs::path& plugin) {
   return {ErrorClass::plugin, cat(path.string(), ": ", reason),
-          cat("write it again: mtrain plugins export-schema ", plugin.string())};
+          cat("write it again: mtrain plugins export-schema ", shell_word(plugin.string()))};
 }
 
 std::string text_at(const Json& object, const char* key) {
@@ -101,7 +102,7 @@ void require_undamaged(const PluginFileInfo& file) {
           path.filename().string(), " was written"),
       cat("build or copy it again; if the change is meant (patchelf moves code and data, too): "
           "mtrain plugins export-schema ",
-          file.path.string()));
+          shell_word(file.path.string())));
 }
 
 Schema read_sidecar(const PluginFileInfo& file) {

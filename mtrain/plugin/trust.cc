@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -127,7 +128,7 @@ void require_writers(const Trusted& trusted, const struct stat& info, const fs::
   throw Error(
       ErrorClass::plugin,
       cat(path.string(), ": ", anybody ? "anybody" : "its group", " may ", right, ", so ", result),
-      cat("chmod ", anybody ? "o-w" : "g-w", " ", path.string()));
+      cat("chmod ", anybody ? "o-w" : "g-w", " ", shell_word(path.string())));
 }
 
 void require_sound_folder(const Trusted& trusted, const fs::path& folder) {

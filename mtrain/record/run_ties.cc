@@ -7,7 +7,9 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/setting_word.h"
 #include "mtrain/record/run_history.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/train_state.h"
@@ -138,9 +140,9 @@ void require_same_run(const fs::path& run, const fs::path& checkpoints,
               ", whose newest is of step ", *newest, "; but checkpoint.dir is now ",
               shown(checkpoints),
               step ? cat(", which contains only step ", *step) : ", which contains no checkpoint"),
-          cat("to continue the run, set checkpoint.dir=", shown(recorded), "; ", kNewRun,
-              "; to go back to an earlier step: mtrain checkpoint rewind ", shown(run),
-              " --step N"));
+          cat("to continue the run, set ", setting_word("checkpoint.dir", recorded.string()), "; ",
+              kNewRun, "; to go back to an earlier step: mtrain checkpoint rewind ",
+              shell_word(run.string()), " --step N"));
   if (!step) return require_no_lost_steps(run, history, checkpoints, recorded);
   const SavedIdentity saved = identity_of_checkpoint(checkpoints, *step);
   if (is_of_run(saved, history, run, checkpoints)) return;
@@ -151,9 +153,10 @@ void require_same_run(const fs::path& run, const fs::path& checkpoints,
           elsewhere ? cat(", ", printable(saved.run)) : ", which used the same run.dir before",
           ": no invocation of ", shown(run), " saved its step ", *step),
       cat("choose another checkpoint.dir",
-          elsewhere ? cat("; to continue that run: run.dir=", printable(saved.run)) : "",
-          "; to start with its weights: model.init_from=",
-          shown(CheckpointStore(checkpoints).step_folder(*step))));
+          elsewhere ? cat("; to continue that run: ", setting_word("run.dir", saved.run)) : "",
+          "; to start with its weights: ",
+          setting_word("model.init_from",
+                       CheckpointStore(checkpoints).step_folder(*step).string())));
 }
 
 void require_own_checkpoints(const fs::path& run, const fs::path& checkpoints) {

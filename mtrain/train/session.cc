@@ -6,6 +6,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
@@ -201,7 +202,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   MT_USER_CHECK(
       meta_from_json(store.meta(saved.step), folder).base.empty(), ErrorClass::checkpoint,
       cat("model.init_from: ", printable(folder), " has adapters only, not the weights of a model"),
-      cat("merge them into their weights first: mtrain merge ", printable(from.string()),
+      cat("merge them into their weights first: mtrain merge ", shell_word(from.string()),
           " --into DIR"));
   if (whole_model || planned) {
     ParamList& all = planned ? planned->parameters : parameters;

@@ -9,6 +9,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
@@ -199,7 +200,7 @@ void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
            " were trained with another tokenizer:\n  then ", printable(theirs), ",\n  now ",
            printable(ours),
            "\n  help: set the tokenizer section as in that run (mtrain config show tokenizer ",
-           printable(from), ")");
+           shell_word(from), ")");
 }
 
 void require_same_tokens(const Recipe& teacher, const Tokenizer& tokenizer, PluginHost& plugins) {
@@ -235,16 +236,16 @@ void require_saved_rows(const CheckpointStore& store, int64_t step, const ParamL
                       then = cat(saved->shape[0], " rows"), now = cat(p.global[0], " rows"),
                       show = "as in that run: mtrain config show ";
     if (theirs == ours)
-      throw Error(
-          ErrorClass::checkpoint,
-          cat(printable(folder), ": ", p.name, " has ", then, ", and this model's has ", now,
-              "; the tokenizer is the same: ", printable(ours)),
-          cat("set model.vocab_size and model.vocab_multiple ", show, "model ", printable(folder)));
+      throw Error(ErrorClass::checkpoint,
+                  cat(printable(folder), ": ", p.name, " has ", then, ", and this model's has ",
+                      now, "; the tokenizer is the same: ", printable(ours)),
+                  cat("set model.vocab_size and model.vocab_multiple ", show, "model ",
+                      shell_word(folder)));
     throw Error(ErrorClass::checkpoint,
                 cat(printable(folder), " was trained with another tokenizer, and ", p.name,
                     " has another number of rows:\n  then ", printable(theirs), ": ", then,
                     ",\n  now ", printable(ours), ": ", now),
-                cat("set the tokenizer section ", show, "tokenizer ", printable(folder)));
+                cat("set the tokenizer section ", show, "tokenizer ", shell_word(folder)));
   }
 }
 

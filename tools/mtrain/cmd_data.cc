@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "data_commands.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
 #include "mtrain/config/text_settings.h"
@@ -106,7 +107,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
     MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
                   cat("'", printable(word, 100),
                       "' is not a setting of the tokenizer: settings are written key=value"),
-                  cat("for another input file, repeat --input: --input ", printable(word, 100)));
+                  cat("for another input file, repeat --input: --input ", shell_word(word)));
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }

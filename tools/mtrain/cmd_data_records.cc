@@ -14,6 +14,7 @@
 #include "data_commands.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/base/text_stream.h"
 #include "mtrain/finetune/preference.h"
@@ -167,17 +168,6 @@ struct PackArguments {
   std::string output;
   bool json = false, force = false;
 };
-
-/// The word as a POSIX shell reads it.
-std::string shell_word(const std::string& word) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) || std::strchr("_-./=:,+@%", c) != nullptr;
-  };
-  if (std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string out = "'";
-  for (char c : word) c == '\'' ? out += "'\\''" : out += c;
-  return out + "'";
-}
 
 std::string percent(double share) {
   std::ostringstream out;

@@ -5,6 +5,7 @@
 #include "config_commands.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/recipe/compare_copy.h"
 #include "mtrain/recipe/copy_recipe.h"
@@ -133,7 +134,7 @@ void copy(const Cli& cli, const std::string& path_or_name, const std::string& to
     log_warn("the copy was not compared with the recipe, which cannot be read: ", reason);
   }
   files.keep();
-  if (!cli.quiet) std::cout << to << ": check it with `mtrain check " << to << "`\n";
+  if (!cli.quiet) std::cout << to << ": check it with `mtrain check " << shell_word(to) << "`\n";
   for (const Location& where : copied.by_hand)
     log_warn(where.text(), ": this path was copied unchanged; if it is relative, adapt it in ", to);
 }
@@ -152,7 +153,8 @@ fs::path recipe_file(const Cli& cli, const std::string& path_or_name) {
 void create_recipe(const Cli& cli, const std::string& file, const std::string& text) {
   require_absent(file);
   write_new(file, with_modeline(text, schema_reference(file)));
-  if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
+  if (!cli.quiet)
+    std::cout << file << ": check it with `mtrain check " << shell_word(file) << "`\n";
 }
 
 void add_recipes_copy(CLI::App& recipes, Cli& cli) {

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
@@ -204,17 +205,18 @@ void refuse_file_of_folder(const fs::path& from) {
   const fs::path folder = from.has_parent_path() ? from.parent_path() : fs::path(".");
   MT_USER_CHECK(!fs::is_regular_file(from, ignored) || !path_exists(folder / "config.json"),
                 ErrorClass::checkpoint, cat(from.string(), " is a file of a Hugging Face folder"),
-                cat("point --from to the folder: --from ", folder.string()));
+                cat("point --from to the folder: --from ", shell_word(folder.string())));
 }
 
 /// Adapters alone are no model.
 void refuse_adapters(const fs::path& from) {
   if (!is_peft_folder(from) || is_saved_run(from)) return;
   const std::string base = peft_base(from);
-  throw Error(ErrorClass::checkpoint,
-              cat(from.string(), " has adapters (adapter_config.json), not the weights of a model"),
-              cat("give their model with --from and the adapters with --adapter: --from ",
-                  base.empty() ? "MODEL" : printable(base), " --adapter ", from.string()));
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(from.string(), " has adapters (adapter_config.json), not the weights of a model"),
+      cat("give their model with --from and the adapters with --adapter: --from ",
+          base.empty() ? "MODEL" : shell_word(base), " --adapter ", shell_word(from.string())));
 }
 
 SavedRun saved_run(const fs::path& from, const std::vector<OverrideText>& overrides,
@@ -307,7 +309,7 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
     if (!source.hugging_face && frozen)
       log_warn("the run has adapters of its own, and those of ", printable(adapter),
                " are added to them: to use only the latter, give the model with --from: --from ",
-               printable(source.run.recipe.settings.model.init_from));
+               shell_word(source.run.recipe.settings.model.init_from));
     add_adapters(*added, adapter, *session);
   }
   return session;

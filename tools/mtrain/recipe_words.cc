@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text_stream.h"
 #include "mtrain/recipe/search_path.h"
 #include "mtrain/record/run_history.h"
@@ -141,8 +142,8 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& recipe_words) {
   request.recipe = names.front();
   MT_USER_CHECK(!is_folder_word(cli, request.recipe), ErrorClass::usage,
                 cat(printable(request.recipe), " is a folder, but a recipe is required"),
-                cat("to repeat a run use mtrain rerun ", printable(request.recipe),
-                    ", to show its settings mtrain config show ", printable(request.recipe)));
+                cat("to repeat a run use mtrain rerun ", shell_word(request.recipe),
+                    ", to show its settings mtrain config show ", shell_word(request.recipe)));
   return request;
 }
 

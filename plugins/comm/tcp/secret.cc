@@ -16,6 +16,7 @@
 
 #include "mtrain/base/authentication.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain::tcp {
@@ -81,10 +82,10 @@ std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::pa
           mine ? "" : "it belongs to another user, ", "mode ", (found.st_mode >> 6) & 7,
           (found.st_mode >> 3) & 7, found.st_mode & 7, ")"),
       refused == kNotOwn
-          ? cat("make it readable only by its user: chmod 600 ", shown.string(),
+          ? cat("make it readable only by its user: chmod 600 ", shell_word(shown.string()),
                 "; if the file system has no file modes (CIFS, WSL), set MTRAIN_JOB_SECRET")
-          : cat("make it readable only by its user and group: chmod 440 ", shown.string(),
-                "; for a Kubernetes secret volume: defaultMode: 0440"));
+          : cat("make it readable only by its user and group: chmod 440 ",
+                shell_word(shown.string()), "; for a Kubernetes secret volume: defaultMode: 0440"));
   ssize_t got = ::read(file.fd, secret.bytes.data(), secret.bytes.size());
   if (got < 0) fail(cat("cannot read the job's secret in ", secret.source), errno);
   secret.bytes.resize(static_cast<size_t>(got));

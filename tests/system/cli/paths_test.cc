@@ -310,3 +310,35 @@ TEST_CASE("a path that is taken from another setting starts where that one was g
   CHECK(paths("dataset.path=data 'dataset.valid_path=${dataset.path}/frank'") ==
         Paths{(scratch / "data").string(), here, here});
 }
+
+TEST_CASE("suggested commands can be pasted, whatever the paths are") {
+  const Scratch scratch("mtrain-paths-pasted");
+  write_at(scratch / "my data/my text.txt", "One.\n\nTwo, and more of it.\n\nThree.\n");
+  scratch.write("r.yaml", text_recipe("my data/my text.txt"));
+  const Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a");
+  CHECK(refused.status == 11);
+  const std::string start = "run: mtrain ";
+  const size_t at = refused.err.find(start);
+  REQUIRE_MESSAGE(at != std::string::npos, refused.err);
+  const size_t begin = at + start.size(), end = refused.err.find('\n', begin);
+  const Outcome pasted = cli_in(scratch.path(), refused.err.substr(begin, end - begin));
+  CHECK_MESSAGE(pasted.status == 0, refused.err, pasted.err);
+  const size_t set = refused.err.find("set '", end);
+  REQUIRE_MESSAGE(set != std::string::npos, refused.err);
+  const std::string setting = refused.err.substr(set + 4, refused.err.find('\n', set) - set - 4);
+  CHECK_MESSAGE(cli_in(scratch.path(), "check r.yaml --data " + setting).status == 0, setting);
+}
+
+TEST_CASE("an absent path with a comma: the help says how several are written") {
+  const Scratch scratch("mtrain-paths-comma");
+  scratch.write("r.yaml", text_recipe("x"));
+  const Outcome pairs = cli_in(scratch.path(), "r.yaml -q run.dir=a dataset.path=my,fr");
+  CHECK(pairs.status == 11);
+  CHECK_MESSAGE(has(pairs.err, "dataset.paths=[A, B]"), pairs.err);
+  CHECK_MESSAGE(has(pairs.err, "use -m"), pairs.err);
+  const Outcome plain = cli_in(scratch.path(), "r.yaml -q run.dir=a dataset.path=my");
+  CHECK_FALSE(has(plain.err, "comma"));
+  const Outcome records =
+      cli_in(scratch.path(), "r.yaml -q run.dir=a dataset.type=sft dataset.path=a.jsonl,b.jsonl");
+  CHECK_MESSAGE(has(records.err, "join the records of several files in one"), records.err);
+}
