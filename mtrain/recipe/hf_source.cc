@@ -42,7 +42,7 @@ std::optional<int32_t> hf_pad_token(const Recipe& recipe, std::optional<int32_t>
   const auto config = nlohmann::json::parse(hf_source_config(recipe), nullptr, false);
   if (!config.is_object() || !config.contains("pad_token_id")) return own;
   const auto& pad = config["pad_token_id"];
-  return pad.is_number_integer() ? std::optional(pad.get<int32_t>()) : std::nullopt;
+  return pad.is_number_integer() ? std::optional(pad.get<int32_t>()) : own;  // null: not given
 }
 
 void check_hf_export(Recipe& recipe, const SchemaCatalog& catalog, const PluginHost& plugins) {

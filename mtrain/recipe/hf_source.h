@@ -20,8 +20,8 @@ MT_API fs::path hf_source_folder(const Recipe& recipe);
 /// The text of its config.json; empty if there is none.
 MT_API std::string hf_source_config(const Recipe& recipe);
 /// The token with which transformers pads sequences of the folder that `mtrain export` writes:
-/// config.json of the folder from which the model starts decides, and otherwise the tokenizer
-/// (`own`).
+/// config.json of the folder from which the model starts decides; where it has none, or null as
+/// transformers writes for Llama, the tokenizer (`own`).
 MT_API std::optional<int32_t> hf_pad_token(const Recipe& recipe, std::optional<int32_t> own);
 /// Reports an error if checkpoint.hf is set and no family can express the model.
 void check_hf_export(Recipe& recipe, const SchemaCatalog& catalog, const PluginHost& plugins);

@@ -18,6 +18,7 @@
 namespace mtrain {
 namespace {
 using namespace hf;
+constexpr const char* kPadding = "pad_token_id";
 constexpr double kLargestWhole = 9007199254740992;  // of those that double has all of
 
 const char* torch_name(DType dtype) {
@@ -159,7 +160,7 @@ class Writer {
 
   void add_harmless(const HfKey& key, bool own) {
     const bool id = key.name.ends_with("_token_id");
-    if (key.keep && source_.contains(key.name) &&
+    if (key.keep && source_.contains(key.name) && !lacks_padding(key) &&
         !(id && is_beyond(source_[key.name], facts_.vocab_size)))
       out_[key.name] = hf_kept_value(key, source_[key.name], facts_.trained_length, model_);
     else if (key.keep && id)
@@ -170,11 +171,17 @@ class Writer {
       put(key.name, setting_json(model_, key.write_setting));
   }
 
+  /// transformers finds the last token of a sequence, whose scores count, by the padding: null says
+  /// as little as no key.
+  bool lacks_padding(const HfKey& key) const {
+    return key.name == kPadding && model_.scores() && source_[key.name].is_null();
+  }
+
   /// Null if there is none: the config class has ids of another vocabulary as defaults.
   Json special_id(const std::string& key) const {
     const std::optional<int32_t> id = key == "bos_token_id"   ? facts_.bos
                                       : key == "eos_token_id" ? facts_.eos
-                                      : key == "pad_token_id" ? facts_.pad
+                                      : key == kPadding       ? facts_.pad
                                                               : std::nullopt;
     return id && *id < facts_.vocab_size ? Json(*id) : Json(nullptr);
   }
@@ -379,8 +386,7 @@ std::vector<std::string> hf_unexpressed(const HfFamily& family, const HfModel& m
     const auto fixed = std::find_if(family.settings.begin(), family.settings.end(),
                                     [&](const auto& s) { return s.first == spec.path; });
     if (fixed != family.settings.end()) {
-      if (value != brief(fixed->second) &&
-          brief(hf_meaning(model, spec.path)) != brief(fixed->second))
+      if (!hf_means(model, spec.path, fixed->second))
         out.push_back(cat("model.", spec.path, "=", value, ": ", family.model_type, " has ",
                           brief(fixed->second)));
       continue;
@@ -405,6 +411,14 @@ std::string hf_config_with_dtype(const std::string& config_json, const std::stri
   config.erase("quantization_config");  // the tensors are written in this type
   config[newer ? "dtype" : "torch_dtype"] = torch_name(dtype);
   if (newer && config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);
+  return config_text(config);
+}
+
+std::string hf_config_with_padding(const std::string& config_json, const std::string& file_name,
+                                   std::optional<int32_t> pad) {
+  Json config = parse(config_json, file_name);
+  if (!pad || !config.value(kPadding, Json()).is_null()) return config_json;
+  config[kPadding] = *pad;
   return config_text(config);
 }
 

@@ -42,6 +42,10 @@ MT_API std::string hf_config_text(const HfFamilies& families, const HfFamily& fa
 MT_API std::string hf_config_with_dtype(const std::string& config_json,
                                         const std::string& file_name, DType dtype);
 
+/// config.json with this padding token, if it has none or null.
+MT_API std::string hf_config_with_padding(const std::string& config_json,
+                                          const std::string& file_name, std::optional<int32_t> pad);
+
 /// config.json with these names of its labels; unchanged if it has another number of them.
 MT_API std::string hf_config_with_labels(const std::string& config_json,
                                          const std::string& file_name,

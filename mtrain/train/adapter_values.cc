@@ -236,16 +236,12 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
         faults.push_back(std::move(fault));
       continue;
     }
-    if (m.rank < rank_of(*tensor)) split = &m;
     std::string fault = take_module(m, *tensor, peft, values);
+    if (fault.empty() && m.rank < rank_of(*tensor)) split = &m;
     if (fault.empty() && norms && adapter.dora)
       fault = take_magnitude(m, *tensor, norms->of(*tensor), values);
     if (!fault.empty()) faults.push_back(std::move(fault));
   }
-  if (split && warns)
-    log_warn("peft.init_from: adapters of fused weights, such as ", split->module(),
-             ", are split into one for each matrix, with copies of lora_A: the initial function "
-             "is the same, but training differs from peft");
   constexpr size_t kMost = 12;
   if (faults.size() > kMost) {
     const size_t more = faults.size() - kMost;
@@ -257,6 +253,10 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
                     " are not those of this recipe:\n  ", join(faults, "\n  ")),
                 "set peft.type, targets, rank, alpha, rslora, feedforward and train as the "
                 "folder's adapter_config.json has them");
+  if (split && warns)
+    log_warn("peft.init_from: adapters of fused weights, such as ", split->module(),
+             ", are split into one for each matrix, with copies of lora_A: the initial function "
+             "is the same, but training differs from peft");
   return out;
 }
 

@@ -71,11 +71,11 @@ std::string template_of(const Tokenizer& tokenizer) {
   }
 }
 
-/// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
-bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokenizer* tokenizer,
-                     const std::string& config, int64_t vocab_size, std::string chat_template,
-                     HfFolderWriter& out) {
-  bool tokenized = false, generation = false;
+/// Copies the tokenizer's files, and the chat template if it is another one. Returns whether there
+/// is a tokenizer.
+bool copy_files_of(const Tokenizer* tokenizer, const Recipe& recipe, const std::string& config,
+                   std::string chat_template, HfFolderWriter& out) {
+  bool tokenized = false;
   if (tokenizer && template_of(*tokenizer) == chat_template) chat_template.clear();
   if (tokenizer)
     for (const HfTokenizerFile& one : hf_tokenizer_files(recipe, *tokenizer, config)) {
@@ -83,13 +83,22 @@ bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokeniz
       out.text(one.name, read_file(one.file));
       tokenized = true;
     }
+  if (!chat_template.empty()) out.text(kChatTemplate, chat_template);
+  return tokenized;
+}
+
+/// Copies the tokenizer's files and generation_config.json. Returns whether there is a tokenizer.
+bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokenizer* tokenizer,
+                     const std::string& config, int64_t vocab_size,
+                     const std::string& chat_template, HfFolderWriter& out) {
+  const bool tokenized = copy_files_of(tokenizer, recipe, config, chat_template, out);
+  bool generation = false;
   if (!source.empty())
     for (const fs::path& file : hf_side_files(source))
       if (file.filename() == kGeneration) {
         out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
         generation = true;
       }
-  if (!chat_template.empty()) out.text(kChatTemplate, chat_template);
   if (!generation) out.text(kGeneration, hf_generation_text(config));
   return tokenized;
 }
@@ -156,6 +165,17 @@ bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string
   const int64_t all = std::numeric_limits<int64_t>::max();
   return copy_side_files(recipe, hf_source_folder(recipe), tokenizer.get(), config, all,
                          options.chat_template, out);
+}
+
+bool copy_tokenizer_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
+                          const HfRunOptions& options, HfFolderWriter& out) {
+  const auto tokenizer = open_tokenizer(recipe, plugins, true, options.tokenizer);
+  return copy_files_of(tokenizer.get(), recipe, config, options.chat_template, out);
+}
+
+std::optional<int32_t> padding_of_run(const Recipe& recipe, PluginHost& plugins) {
+  const auto tokenizer = open_tokenizer(recipe, plugins, false, "");
+  return tokenizer ? tokenizer->pad() : std::nullopt;
 }
 
 HfRunExported export_hf_run(const Recipe& recipe, PluginHost& plugins, const CheckpointStore& store,

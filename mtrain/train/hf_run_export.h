@@ -54,6 +54,14 @@ MT_API std::vector<std::string> class_names(const Recipe& recipe);
 MT_API bool copy_run_files(const Recipe& recipe, PluginHost& plugins, const std::string& config,
                            const HfRunOptions& options, HfFolderWriter& out);
 
+/// The same without generation_config.json, for a folder of adapters: as trainers of transformers
+/// save it, so that AutoTokenizer reads the folder.
+MT_API bool copy_tokenizer_files(const Recipe& recipe, PluginHost& plugins,
+                                 const std::string& config, const HfRunOptions& options,
+                                 HfFolderWriter& out);
+/// The padding token of the run's tokenizer, if it has one and its files are there.
+MT_API std::optional<int32_t> padding_of_run(const Recipe& recipe, PluginHost& plugins);
+
 /// Writes the checkpoint as a GGUF file, which must not exist (gguf_export.h). `type`: of matrices;
 /// absent: that of `options` or its default. Throws Error.
 MT_API HfRunExported export_gguf_run(const Recipe& recipe, PluginHost& plugins,

@@ -4,6 +4,7 @@
 // for one thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -116,8 +117,9 @@ MT_API PeftAdapter read_peft_folder(const fs::path& folder);
 /// Writes such a folder; `dtype`: of the tensors. PeftAdapter::whole becomes modules_to_save.
 /// Error(config) that names what peft cannot store or load: whole tensors of modules with adapters,
 /// whole tensors that are not the weight or the bias of a module, and adapters of experts.
-/// Error(io) if `to` exists.
-MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to);
+/// Error(io) if `to` exists. `add_files`: adds files to those of the adapters.
+MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to,
+                                    const std::function<void(HfFolderWriter&)>& add_files = {});
 
 /// The name or path of the model that adapter_config.json gives; empty: none.
 MT_API std::string peft_base(const fs::path& folder);

@@ -7,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/recipe/hf_json.h"
@@ -248,7 +249,7 @@ Json read_config(const fs::path& folder) {
   const fs::path file = folder / kConfig;
   MT_USER_CHECK(is_peft_folder(folder) || !is_saved_run(folder), ErrorClass::usage,
                 cat(printable(folder.string()), " is a run, not a folder of peft"),
-                cat("`mtrain export ", printable(folder.string()), " DIR` writes its adapters"));
+                cat("`mtrain export ", shell_word(folder.string()), " DIR` writes its adapters"));
   const Json config = hf::parse(read_file(file), file.string());  // limits nesting
   std::vector<std::string> refused;
   if (!config.contains("peft_type")) refused.emplace_back("peft_type is missing");
@@ -458,13 +459,15 @@ PeftAdapter read_peft_folder(const fs::path& folder) {
   return out;
 }
 
-HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to) {
+HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, const fs::path& to,
+                             const std::function<void(HfFolderWriter&)>& add_files) {
   HfFolderWriter out(to);
   AdapterTensors tensors(adapter, dtype);
   HfExported done{.files = 1, .tensors = tensors.specs().size()};
   for (const TensorSpec& spec : tensors.specs())
     done.bytes += static_cast<uint64_t>(spec.shape.numel()) * size_of(spec.dtype);
   out.file(kWeights, tensors.specs(), tensors);
+  if (add_files) add_files(out);
   out.text(kConfig, config_text(adapter));
   out.commit();
   return done;

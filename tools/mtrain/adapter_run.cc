@@ -4,6 +4,7 @@
 
 #include "model_source.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
@@ -35,10 +36,11 @@ void require_plain_base(const Recipe& recipe) {
       "NEW, and train the adapters from NEW");
 }
 
-void require_adapters(const SavedRun& run, const std::string& from) {
-  MT_USER_CHECK(run.recipe.settings.peft.frozen(), ErrorClass::checkpoint,
+/// Before anything else is asked of the run: one that trained all weights needs no base.
+void require_adapters(const std::string& from) {
+  MT_USER_CHECK(has_adapters(from), ErrorClass::checkpoint,
                 cat(printable(from), " has no adapters: its run trained all weights"),
-                cat("to write its weights as a folder: mtrain export ", from, " DIR"));
+                cat("to write its weights as a folder: mtrain export ", shell_word(from), " DIR"));
 }
 
 /// model.init_from of a run, against its own folder; empty: it has none.
@@ -87,11 +89,11 @@ void require_base_folder(const std::string& from) {
       trained_on.empty(), ErrorClass::config,
       cat(printable(from),
           ": model.init_from is a run, and adapters of peft need a folder of their weights"),
-      cat("export that run, and give its folder with --base: mtrain export ", trained_on.string(),
-          " FOLDER, then mtrain export ", from,
+      cat("export that run, and give its folder with --base: mtrain export ",
+          shell_word(trained_on.string()), " FOLDER, then mtrain export ", shell_word(from),
           " ADAPTERS --base FOLDER; or merge the adapters "
           "into their weights: mtrain merge ",
-          from, " --into DIR"));
+          shell_word(from), " --into DIR"));
 }
 
 std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::string& base) {
@@ -116,13 +118,13 @@ std::vector<OverrideText> overrides_for_base(const fs::path& run, const std::str
 
 AdapterRun::AdapterRun(const Request& request, PluginHost& plugins) {
   const auto& [from, base, near, overrides] = request;
+  require_adapters(from);
   const fs::path trained_on = base_run(from);
   if (trained_on.empty()) {
     open_with_folder(request, plugins);
     return;
   }
   run_ = open_model(from, overrides, plugins).run;
-  require_adapters(*run_, from);
   require_plain_base(run_->recipe);
   require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
   const SavedRun own = open_model(trained_on, {}, plugins).run;
@@ -150,7 +152,6 @@ void AdapterRun::open_with_folder(const Request& request, PluginHost& plugins) {
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   require_folder(from, request.base);
   run_ = open_model(from, overrides, plugins).run;
-  require_adapters(*run_, from);
   require_plain_base(run_->recipe);
   require_base(run_->recipe, run_->base, cat("step ", run_->step, " of ", printable(from)));
   adapter_ = adapter_of_run(run_->recipe, plugins, CheckpointStore(run_->checkpoints), run_->step);
@@ -182,7 +183,7 @@ void AdapterRun::require_export_of(const SavedRun& own, const std::string& base,
   MT_USER_CHECK(same, ErrorClass::checkpoint,
                 cat("--base ", printable(base), " is not an export of ", printable(base_name_),
                     ", step ", own.step, ", on which the adapters were trained"),
-                cat("write one: mtrain export ", base_name_, " DIR"));
+                cat("write one: mtrain export ", shell_word(base_name_), " DIR"));
 }
 
 void add_tokenizer_overrides(CLI::App& command, std::vector<std::string>& words) {

@@ -11,6 +11,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
@@ -83,11 +84,11 @@ bool can_merge(const PeftAdapter& adapter) {
 
 /// A run of adapters becomes a folder of peft.
 void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& plugins) {
-  const std::string merge =
-      cat("merge the adapters into their weights: mtrain merge ", options.from, " --into ");
+  const std::string merge = cat("merge the adapters into their weights: mtrain merge ",
+                                shell_word(options.from), " --into ");
   MT_USER_CHECK(!is_gguf(options), ErrorClass::usage,
                 "a GGUF file needs all weights, and this run has adapters only",
-                cat(merge, "DIR, then: mtrain convert DIR ", options.to));
+                cat(merge, "DIR, then: mtrain convert DIR ", shell_word(options.to)));
   MT_USER_CHECK(
       options.family.empty(), ErrorClass::usage,
       "--family has no effect on a folder of adapters: it has the names of model.init_from",
@@ -99,8 +100,11 @@ void export_adapter(const Cli& cli, const ExportOptions& options, PluginHost& pl
                         .overrides = tokenizer_overrides(cli, options.words)},
                        plugins);
   const PeftAdapter& adapter = its.adapter();
-  const HfExported done =
-      write_peft_folder(adapter, exported_dtype(options).value_or(DType::f32), options.to);
+  const HfExported done = write_peft_folder(
+      adapter, exported_dtype(options).value_or(DType::f32), options.to, [&](HfFolderWriter& out) {
+        copy_tokenizer_files(its.run().recipe, plugins, HfDir(its.folder()).config_text(),
+                             export_options(its.run()), out);
+      });
   say_done(
       cli, options, done,
       cat("adapters of step ", its.run().step, " for ", counted(adapter.modules.size(), "weight")));
@@ -121,8 +125,8 @@ void export_run(const Cli& cli, const ExportOptions& options) {
   PluginHost plugins = plugin_host(cli);
   MT_USER_CHECK(!is_hugging_face(options.from), ErrorClass::usage,
                 cat(printable(options.from), " is a Hugging Face folder, not a run"),
-                cat("for another dtype or other shard sizes: mtrain convert ", options.from, " ",
-                    options.to, " --dtype bf16"));
+                cat("for another dtype or other shard sizes: mtrain convert ",
+                    shell_word(options.from), " ", shell_word(options.to), " --dtype bf16"));
   MT_USER_CHECK(is_saved_run(options.from), ErrorClass::checkpoint,
                 cat(printable(options.from), " is neither a run nor one of its checkpoints"),
                 "give a run's folder, or a folder step-N of its checkpoints");

@@ -62,10 +62,12 @@ void warn_of_unread_prompts(const GenerateOptions& options) {
         "a prompt");
 }
 
-/// The chat template of the run, or the one next to the tokenizer.
+/// The chat template of the adapters or the run, or the one next to the tokenizer.
 chat::TemplateFile template_to_answer(const GenerateOptions& options, const SavedRun& run,
                                       const Session& session) {
   if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
+  if (auto theirs = template_of_adapters(options.adapter, run, *session.tokenizer))
+    return std::move(*theirs);
   if (auto own = template_of_run(run, *session.tokenizer)) return std::move(*own);
   const std::string which =
       record_settings(run.recipe).value_or(finetune::RecordSettings{}).template_name;
@@ -267,7 +269,7 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   command
       ->add_option("--template", options->chat_template,
                    "with --chat: the name of a chat template that comes with mtrain, or a file; "
-                   "default: the template of the run or the tokenizer")
+                   "default: the template of the adapters, the run or the tokenizer")
       ->type_name("NAME|PATH")
       ->needs(chat);
   command

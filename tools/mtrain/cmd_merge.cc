@@ -1,6 +1,7 @@
 // mtrain merge: adds the adapters of a run, or of a folder of peft, to the weights that they were
 // trained on.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +63,30 @@ AdapterSource of_folder(const MergeOptions& options) {
   return out;
 }
 
+/// The tokenizer's files and the chat template: those next to the adapters, where trainers save
+/// what they used, and otherwise those of the base.
+void copy_files_of_folders(const fs::path& adapters, const fs::path& base, HfFolderWriter& out) {
+  constexpr std::string_view kGeneration = "generation_config.json",
+                             kTemplate = "chat_template.jinja";
+  constexpr std::string_view kNoVocabulary[] = {kGeneration, kTemplate, "tokenizer_config.json",
+                                                "special_tokens_map.json", "added_tokens.json"};
+  const std::vector<fs::path> own = hf_side_files(adapters);
+  const bool tokenizer = std::ranges::any_of(own, [&](const fs::path& file) {
+    return std::ranges::find(kNoVocabulary, file.filename().string()) == std::end(kNoVocabulary);
+  });
+  const auto is = [](const fs::path& file, std::string_view name) {
+    return file.filename().string() == name;
+  };
+  const auto taken = [&](const fs::path& file) {
+    return tokenizer ? !is(file, kGeneration) : is(file, kTemplate);
+  };
+  const bool has_template = std::ranges::any_of(own, taken) && !tokenizer;
+  for (const fs::path& file : own)
+    if (taken(file)) out.copy(file);
+  for (const fs::path& file : hf_side_files(base))
+    if (tokenizer ? is(file, kGeneration) : !(has_template && is(file, kTemplate))) out.copy(file);
+}
+
 /// config.json of the base, with what training changed.
 std::string config_of_merged(const AdapterSource& source, const HfFamilies& families,
                              const HfFamily* family, const HfDir& base, std::optional<DType> dtype,
@@ -78,6 +103,7 @@ std::string config_of_merged(const AdapterSource& source, const HfFamilies& fami
   const Schema* schema = catalog.component("model", settings.type);
   if (!family || !schema) return out;
   const HfModel model(recipe.config.root().at("model"), *schema);
+  if (model.scores()) out = hf_config_with_padding(out, file, padding_of_run(recipe, plugins));
   return hf_config_with_length(out, file, families, *family, model,
                                source.run->step > 0 ? settings.seq_length : 0);
 }
@@ -111,7 +137,7 @@ void merge_adapters(const Cli& cli, const MergeOptions& options) {
   if (source.run)
     copy_run_files(source.run->recipe, plugins, config, export_options(*source.run), out);
   else
-    for (const fs::path& file : hf_side_files(base.path())) out.copy(file);
+    copy_files_of_folders(options.from, base.path(), out);
   const HfFamilies families = HfFamilies::read(plugins.folders());
   const std::string type = model_type_of(config);
   const HfFamily* family = type.empty() ? nullptr : families.find(type, "");  // null: unknown

@@ -49,6 +49,18 @@ std::optional<finetune::RecordSettings> record_settings(const Recipe& recipe) {
   return std::nullopt;
 }
 
+std::optional<chat::TemplateFile> template_of_adapters(const fs::path& folder, const SavedRun& run,
+                                                       const Tokenizer& tokenizer) {
+  if (folder.empty()) return std::nullopt;
+  try {
+    chat::TemplateFile out = chat::read_template(folder);
+    if (out.special.empty()) out.special = special_names(run.recipe, tokenizer);
+    return out;
+  } catch (const Error&) {  // it has none
+    return std::nullopt;
+  }
+}
+
 std::optional<chat::TemplateFile> template_of_run(const SavedRun& run, const Tokenizer& tokenizer) {
   const auto records = record_settings(run.recipe);
   const std::string text = identity_of(run.config).chat_template;

@@ -21,6 +21,11 @@ std::optional<finetune::RecordSettings> record_settings(const Recipe& recipe);
 /// of older versions, the one that its settings name, by name or as a file. Nothing where it uses
 /// the tokenizer's or none.
 std::optional<chat::TemplateFile> template_of_run(const SavedRun& run, const Tokenizer& tokenizer);
+/// The chat template in a folder of adapters, where trainers save the one that they used; nothing
+/// where it has none. `run`: what the adapters are added to.
+std::optional<chat::TemplateFile> template_of_adapters(const fs::path& folder, const SavedRun& run,
+                                                       const Tokenizer& tokenizer);
+
 /// Options for an export of the run, with its chat template and the identity of its tokenizer.
 HfRunOptions export_options(const SavedRun& run);
 

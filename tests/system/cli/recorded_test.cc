@@ -104,6 +104,46 @@ TEST_CASE("adapters whose base has moved: the help names --base") {
   done(scratch, "-q merge lora --into out --base moved");
 }
 
+TEST_CASE("a run of all weights has no adapters, wherever its base is") {
+  const Scratch scratch("mtrain-recorded-no-adapters");
+  write_chat_run(scratch);
+  done(scratch, "r.yaml -q 'run.dir=the run'");
+  fs::rename(scratch / "there", scratch / "moved");
+  for (const char* words :
+       {"merge 'the run' --into out --base moved", "merge 'the run' --into out"}) {
+    const std::string err = refused(scratch, words, 12);
+    CHECK_MESSAGE(has(err, "the run has no adapters: its run trained all weights"), err);
+    CHECK_MESSAGE(has(err, "mtrain export 'the run' DIR"), err);
+    CHECK_FALSE(has(err, "model.init_from"));
+  }
+}
+
+TEST_CASE("a folder of adapters has the tokenizer and the template of the training") {
+  const Scratch scratch("mtrain-recorded-adapters");
+  write_chat_run(scratch);
+  done(scratch, "r.yaml -q run.dir=lora peft=lora");
+  const std::string trained = slurp(scratch / "day.jinja"),
+                    tokenizer = slurp(scratch / "there/tokenizer.json");
+  fs::remove(scratch / "day.jinja");
+  done(scratch, "-q export lora adapters");
+  CHECK(slurp(scratch / "adapters/chat_template.jinja") == trained);
+  CHECK(slurp(scratch / "adapters/tokenizer.json") == tokenizer);
+  CHECK_FALSE(fs::exists(scratch / "adapters/generation_config.json"));
+  const std::string chat = " --chat --prompt a --temperature 0 --max-tokens 6 --date 2025-01-02";
+  const std::string said = done(scratch, "generate --from lora" + chat).out;
+  done(scratch, "-q merge adapters --base there --into merged");
+  CHECK(slurp(scratch / "merged/chat_template.jinja") == trained);
+  CHECK(slurp(scratch / "merged/tokenizer.json") == tokenizer);
+  CHECK(done(scratch, "generate --from merged" + chat).out == said);
+  CHECK(done(scratch, "generate --from there --adapter adapters" + chat).out == said);
+  // A template alone goes with the tokenizer of the base.
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    fs::remove(scratch / "adapters" / file);
+  done(scratch, "-q merge adapters --base there --into again");
+  for (const char* file : {"chat_template.jinja", "tokenizer.json"})
+    CHECK(slurp(scratch / "again" / file) == slurp(scratch / "merged" / file));
+}
+
 TEST_CASE("--chat uses the template and the day of the training") {
   const Scratch scratch("mtrain-recorded-chat");
   write_chat_run(scratch);

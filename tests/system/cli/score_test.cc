@@ -293,6 +293,34 @@ TEST_CASE("a run of scores continues to the bit, and is evaluated") {
   CHECK(eval.at("max_reward").get<double>() > eval.at("min_reward").get<double>());
 }
 
+TEST_CASE("a folder without a padding token gets that of the tokenizer") {
+  const Scratch scratch("mtrain-scores-padding");
+  write_case(scratch, "qwen3");
+  json config = json::parse(slurp(scratch / "there/config.json"));
+  const auto padding = [&](const char* out) {
+    return json::parse(slurp(scratch / out / "config.json")).at("pad_token_id");
+  };
+  const json own = config.at("pad_token_id");
+  REQUIRE(own.is_number_integer());
+  config.erase("pad_token_id");
+  scratch.write("there/config.json", config.dump());
+  done(scratch, "-q import there absent");
+  done(scratch, "-q export absent absent_out");
+  const json of_tokenizer = padding("absent_out");
+  REQUIRE(of_tokenizer.is_number_integer());
+  config["pad_token_id"] = nullptr;  // as transformers writes it for Llama
+  scratch.write("there/config.json", config.dump());
+  done(scratch, "-q import there null");
+  done(scratch, "-q export null null_out");
+  CHECK(padding("null_out") == of_tokenizer);
+  for (const std::string kind : {"c", "r"}) {
+    if (kind == "r") copy_model(scratch, golden_folder("llama"));
+    done(scratch, kind + ".yaml -q run.dir=lora_" + kind + " train.steps=1 peft=lora");
+    done(scratch, "-q merge lora_" + kind + " --into merged_" + kind);
+    CHECK(padding(("merged_" + kind).c_str()).is_number_integer());
+  }
+}
+
 TEST_CASE("a folder's task and the order of its labels are those of the recipe") {
   const Scratch scratch("mtrain-scores-task");
   write_case(scratch, "qwen3");
