@@ -300,25 +300,21 @@ TEST_CASE("a folder without a padding token gets that of the tokenizer") {
   const auto padding = [&](const char* out) {
     return json::parse(slurp(scratch / out / "config.json")).at("pad_token_id");
   };
-  const json own = config.at("pad_token_id");
-  REQUIRE(own.is_number_integer());
+  write_at(scratch / "there/tokenizer_config.json",
+           R"({"eos_token": "</s>", "pad_token": "<unk>"})");
   config.erase("pad_token_id");
   scratch.write("there/config.json", config.dump());
   done(scratch, "-q import there absent");
   done(scratch, "-q export absent absent_out");
-  const json of_tokenizer = padding("absent_out");
-  REQUIRE(of_tokenizer.is_number_integer());
-  config["pad_token_id"] = nullptr;  // as transformers writes it for Llama
+  CHECK(padding("absent_out") == 0);  // <unk>
+  config["pad_token_id"] = nullptr;   // as transformers writes it for Llama
   scratch.write("there/config.json", config.dump());
   done(scratch, "-q import there null");
   done(scratch, "-q export null null_out");
-  CHECK(padding("null_out") == of_tokenizer);
-  for (const std::string kind : {"c", "r"}) {
-    if (kind == "r") copy_model(scratch, golden_folder("llama"));
-    done(scratch, kind + ".yaml -q run.dir=lora_" + kind + " train.steps=1 peft=lora");
-    done(scratch, "-q merge lora_" + kind + " --into merged_" + kind);
-    CHECK(padding(("merged_" + kind).c_str()).is_number_integer());
-  }
+  CHECK(padding("null_out") == 0);
+  done(scratch, "c.yaml -q run.dir=lora train.steps=1 peft=lora");
+  done(scratch, "-q merge lora --into merged");
+  CHECK(padding("merged") == 0);
 }
 
 TEST_CASE("a folder's task and the order of its labels are those of the recipe") {
