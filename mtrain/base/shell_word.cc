@@ -16,7 +16,7 @@ bool is_plain(unsigned char c) {
 }
 
 /// "$'a\nb'": all bytes that a terminal would not show as they are.
-std::string escaped(std::string_view word) {
+std::string ansi_quoted(std::string_view word) {
   std::string out = "$'";
   for (const char c : word) {
     const auto byte = static_cast<unsigned char>(c);
@@ -31,7 +31,7 @@ std::string escaped(std::string_view word) {
 }  // namespace
 
 std::string shell_word(std::string_view word) {
-  if (printable(word, word.size()) != word) return escaped(word);
+  if (printable(word, word.size()) != word) return ansi_quoted(word);
   if (!word.empty() && std::ranges::all_of(word, is_plain)) return std::string(word);
   return cat("'", replace_all(std::string(word), "'", "'\\''"), "'");
 }

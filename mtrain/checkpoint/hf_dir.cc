@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/checked.h"
+#include "mtrain/base/shell_word.h"
 #include "mtrain/checkpoint/refuse.h"
 #include "mtrain/checkpoint/strict_json.h"
-#include "mtrain/config/setting_word.h"
 
 namespace mtrain {
 namespace {
@@ -145,7 +145,7 @@ HfDir::HfDir(const fs::path& path) {
     refuse_file(
         path, "has adapters (adapter_config.json), not the weights of a model",
         cat("give the folder of their model, and this one as ",
-            setting_word("peft.init_from", path.string()),
+            shell_word(cat("peft.init_from=", path.string())),
             " to train the adapters further, or as --adapter to use them; `mtrain merge` adds "
             "them to the weights"));
   bool pickles =
