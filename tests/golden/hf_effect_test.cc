@@ -38,7 +38,8 @@ TEST_CASE("a setting that has no effect with the others needs no key") {
   CHECK(glm(", balancing: [none], aux_loss_coeff: [0]").unexpressed == "");
   CHECK(glm(", group_best: 2").unexpressed == "");
   CHECK(glm(", groups: 2, group_top_k: 1, group_best: 2").unexpressed == "");
-  CHECK(has(glm(", groups: 2, group_top_k: 1").unexpressed, "group_best=0: glm4_moe has 2"));
+  CHECK(glm(", groups: 2, group_top_k: 1").unexpressed == "");  // 0 stands for 2 of 2 scores
+  CHECK(has(glm(", groups: 2, group_top_k: 2").unexpressed, "group_best=0: glm4_moe has 2"));
 }
 
 TEST_CASE("router.normalize=auto is exported as what it stands for") {
