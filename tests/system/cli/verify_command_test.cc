@@ -86,10 +86,10 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
   Outcome none = cli({"verify", "layouts", recipe, "--ranks", "4", "--only", "tp3"});
   CHECK(none.status == 2);
   CHECK(has(none.err, "there is no layout of 4 ranks with 'tp3' in its name"));
-  Outcome refused = cli({"verify", "layouts", recipe, "model.heads=1", "model.head_dim=8",
-                         "--ranks", "4", "--only", "tp4"});
+  Outcome refused = cli({"verify", "layouts", recipe, "model.type=moe", "model.moe.experts=4",
+                         "model.moe.top_k=2", "--ranks", "4", "--only", "tp4 !tp4+sp"});
   CHECK(refused.status == 2);
-  CHECK(has(refused.err, "no layout of 4 ranks with 'tp4' in its name is valid: rule "));
+  CHECK(has(refused.err, "with 'tp4 !tp4+sp' in its name is valid: rule moe-tp-needs-sp: "));
   Outcome faulty = cli({"verify", "layouts", recipe, "model.heads=many"});
   CHECK_MESSAGE(faulty.status == 10, faulty.out << faulty.err);
 }
