@@ -131,7 +131,7 @@ int32_t class_of(const Json& label, const std::vector<std::string>& names, int64
   if (!number || label.get<int64_t>() < 0 || label.get<int64_t>() >= classes)
     refuse(place,
            cat("has the label ", printable(label.dump(), 60),
-               ", wanted a name or a number "
+               ", wanted a name or a whole number "
                "from 0 to ",
                classes - 1),
            "model.labels is the number of classes");

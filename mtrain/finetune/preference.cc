@@ -32,7 +32,8 @@ std::string PreferenceFile::summary(int64_t seq_length) const {
   if (!pairs) out += cat(", ", std::count(good.begin(), good.end(), true), " of them good");
   if (too_long > 0)
     out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
-  if (untrained > 0) out += cat("; ", untrained, " left out because an answer is empty");
+  if (untrained > 0)
+    out += cat("; ", untrained, " left out because an answer is empty or has weight 0");
   if (bad > 0) out += cat("; ", bad, " invalid ones left out");
   return out;
 }
@@ -47,11 +48,17 @@ void PreferenceFile::log_summary(int64_t seq_length) const {
   if (too_long == 0 && untrained == 0) return log_info(words);
   log_warn(words, "\n  help: ",
            too_long == 0
-               ? std::string("remove the records with an empty answer, or complete them")
+               ? std::string(
+                     "remove the records whose answer is empty or has weight 0, or complete them")
                : cat("raise model.seq_length: the longest record needs ", longest, " tokens"));
 }
 
 namespace {
+
+/// Answers are compared as the template writes them.
+std::string template_advice(const PreferenceFile& file) {
+  return file.chats == 0 ? "" : "; a chat template may leave out what differs, such as reasoning";
+}
 
 std::string alike_words(const PreferenceFile& file) {
   return cat(file.alike, " of ", counted(file.size(), "pair"), file.alike == 1 ? " has" : " have",
@@ -131,7 +138,8 @@ class PreferenceLoader {
               "these answers as messages, or train on the two kinds in separate runs"));
     if (file_.alike > 0 && file_.alike < file_.size())
       file_.unused.push_back(cat(what, ": ", alike_words(file_),
-                                 "\n  help: remove these records (first: ", first_alike_, ")"));
+                                 "\n  help: remove these records (first: ", first_alike_, ")",
+                                 template_advice(file_)));
     const auto good = std::count(file_.good.begin(), file_.good.end(), true);
     if (!file_.good.empty() && (good == 0 || good == file_.size()))
       file_.unused.push_back(cat(what, ": all ", counted(file_.size(), "answer"), " are labeled ",
@@ -269,8 +277,9 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   MT_USER_CHECK(
       out.alike < out.size(), ErrorClass::data,
       cat(printable(path.string()), ": ", alike_words(out)),
-      "is dataset.columns right? chosen and rejected are to be different answers; inspect "
-      "the records with mtrain data show");
+      cat("is dataset.columns right? chosen and rejected are to be different answers; inspect "
+          "the records with mtrain data show",
+          template_advice(out)));
   out.digest = record_digest(path);
   return out;
 }

@@ -12,8 +12,17 @@ namespace {
 
 const std::vector<const char*> kLists = {"prompt", "conversations", "messages"};
 
+constexpr const char* kSeparateFiles =
+    "a file has one of the two, as its first record or dataset.format says: write pairs and labels "
+    "into separate files";
+
 const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
   if (const Json* found = find_field(record, name, options.columns)) return *found;
+  const std::string_view wanted = name;
+  if (wanted == "chosen" && find_field(record, "label", options.columns))
+    throw RecordFault{"has a label, in a file of chosen and rejected answers", kSeparateFiles};
+  if (wanted == "label" && find_field(record, "chosen", options.columns))
+    throw RecordFault{"has chosen and rejected answers, in a file of labels", kSeparateFiles};
   throw RecordFault{
       missing_field(record, name, options.columns),
       missing_help(record, name, options.columns,

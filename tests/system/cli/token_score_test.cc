@@ -221,7 +221,7 @@ TEST_CASE("records and settings that cannot be classes of tokens are refused by 
   };
   record(R"({"tokens": ["a", "b"], "tags": ["O"]})", "has 2 words in 'tokens' and 1 in 'tags'");
   record(R"({"tokens": ["a"], "tags": ["B-ORG"]})", "has the label 'B-ORG', which is not in");
-  record(R"({"tokens": ["a"], "tags": [3]})", "has the label 3, wanted a name or a number");
+  record(R"({"tokens": ["a"], "tags": [3]})", "has the label 3, wanted a name or a whole number");
   record(R"({"tokens": [], "tags": []})", "has no words");
   record(R"({"tokens": "a", "tags": ["O"]})", "has string as 'tokens'");
   record(R"({"tokens": ["a", 3], "tags": ["O", "O"]})", "has number as a word");

@@ -321,3 +321,18 @@ TEST_CASE("a message without a text or a role says which field it has instead") 
        {"a message of 'user' without content: 'content' is null", "wanted a text"});
   says(R"([{"speaker":"user","content":"q"}])", {"dataset.columns='{role: speaker}'"});
 }
+
+TEST_CASE("a file has pairs or labels") {
+  const auto fault = [](const char* record, const std::string& format) {
+    return fault_of([&] {
+      read_preference(Json::parse(record), format, {}, "x.jsonl:2");
+      return "no fault";
+    });
+  };
+  const std::string label = fault(R"({"prompt":"q","completion":"g","label":true})", "pairs"),
+                    pair = fault(R"({"prompt":"q","chosen":"g","rejected":"b"})", "labels"),
+                    half = fault(R"({"prompt":"q","chosen":"g"})", "pairs");
+  CHECK(has(label, "has a label, in a file of chosen and rejected answers\nhelp: a file has one"));
+  CHECK(has(pair, "has chosen and rejected answers, in a file of labels\nhelp: a file has one"));
+  CHECK(has(half, "has no field 'rejected'"));
+}
