@@ -92,7 +92,10 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
       "the reference is the model before its first step: start the run anew in an empty folder, or "
       "restore the file";
   MT_USER_CHECK(fs::exists(path), ErrorClass::checkpoint,
-                cat("the run's reference log-probabilities are missing: ", path.string()), help);
+                cat("the run's reference log-probabilities are missing: ", path.string()),
+                cat(help,
+                    "; a run that began without a reference (objective.reference_free=true, or "
+                    "an objective that has none) never had it: set its objective as before"));
   auto open = [&] {
     try {
       return SafetensorsFile(path);

@@ -200,6 +200,9 @@ TEST_CASE("a run of an objective continues to the bit, with the reference that i
           "help: the reference is the model before");
   fs::remove(file);
   refuses("r.yaml -q run.dir=halves train.steps=8" + set, "log-probabilities are missing");
+  // A run that never had one.
+  done(scratch, "r.yaml -q run.dir=free train.steps=2 objective.reference_free=true" + set);
+  refuses("r.yaml -q run.dir=free train.steps=4" + set, "began without a reference");
 }
 
 TEST_CASE(
