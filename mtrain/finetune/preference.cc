@@ -169,6 +169,14 @@ class PreferenceLoader {
            "names";
   }
 
+  std::string null_label(const Json& record) const {
+    const std::string field = name_in_file("label", options_.columns);
+    const auto found = record.find(field);
+    return found != record.end() && found->is_null()
+               ? cat(" ('", printable(field, 60), "' is null)")
+               : "";
+  }
+
   void take_record(const Json& record, const std::string& place) {
     if (file_.format.empty()) {
       const bool label = find_field(record, "label", options_.columns) != nullptr;
@@ -177,7 +185,7 @@ class PreferenceLoader {
           settings_.format != "auto" || label != pair, ErrorClass::data,
           cat(place, ": has ",
               label ? "both a label and chosen" : "neither a label nor chosen and rejected",
-              "; its fields are ", field_names(record)),
+              "; its fields are ", field_names(record), null_label(record)),
           help_for_format(record));
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
       file_.pairs = file_.format == "pairs";

@@ -88,3 +88,12 @@ TEST_CASE("the settings that sft proposes for published preference data work on 
     CHECK_MESSAGE(shown.status == 0, refused.err, shown.err);
   }
 }
+
+TEST_CASE("a label that is null is called null") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"prompt\": \"q\", \"completion\": \"g\", \"label\": null}\n");
+  const auto shown = cli_in(scratch.path(), "data show x.jsonl -t byte --dataset preference");
+  CHECK(shown.status != 0);
+  CHECK_MESSAGE(has(shown.err, "its fields are prompt, completion, label ('label' is null)"),
+                shown.err);
+}
