@@ -1,5 +1,8 @@
 #include "run_template.h"
 
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/file.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/chat/ready_made.h"
@@ -32,6 +35,15 @@ std::map<std::string, std::string> special_names(const Recipe& recipe, const Tok
   return {};
 }
 
+/// Also true for a tokenizer_config.json that cannot be parsed, which its reader then reports.
+bool has_template(const fs::path& folder) {
+  if (fs::exists(folder / "chat_template.jinja")) return true;
+  const fs::path settings = folder / "tokenizer_config.json";
+  if (!fs::exists(settings)) return false;
+  const auto json = nlohmann::json::parse(read_file(settings), nullptr, false);
+  return !json.is_object() || json.contains("chat_template");
+}
+
 }  // namespace
 
 std::tm local_time() {
@@ -51,14 +63,10 @@ std::optional<finetune::RecordSettings> record_settings(const Recipe& recipe) {
 
 std::optional<chat::TemplateFile> template_of_adapters(const fs::path& folder, const SavedRun& run,
                                                        const Tokenizer& tokenizer) {
-  if (folder.empty()) return std::nullopt;
-  try {
-    chat::TemplateFile out = chat::read_template(folder);
-    if (out.special.empty()) out.special = special_names(run.recipe, tokenizer);
-    return out;
-  } catch (const Error&) {  // it has none
-    return std::nullopt;
-  }
+  if (folder.empty() || !has_template(folder)) return std::nullopt;
+  chat::TemplateFile out = chat::read_template(folder);
+  if (out.special.empty()) out.special = special_names(run.recipe, tokenizer);
+  return out;
 }
 
 std::optional<chat::TemplateFile> template_of_run(const SavedRun& run, const Tokenizer& tokenizer) {

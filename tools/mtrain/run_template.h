@@ -22,7 +22,7 @@ std::optional<finetune::RecordSettings> record_settings(const Recipe& recipe);
 /// the tokenizer's or none.
 std::optional<chat::TemplateFile> template_of_run(const SavedRun& run, const Tokenizer& tokenizer);
 /// The chat template in a folder of adapters, where trainers save the one that they used; nothing
-/// where it has none. `run`: what the adapters are added to.
+/// where it has none. `run`: what the adapters are added to. Throws Error for a faulty template.
 std::optional<chat::TemplateFile> template_of_adapters(const fs::path& folder, const SavedRun& run,
                                                        const Tokenizer& tokenizer);
 

@@ -142,6 +142,16 @@ TEST_CASE("a folder of adapters has the tokenizer and the template of the traini
   done(scratch, "-q merge adapters --base there --into again");
   for (const char* file : {"chat_template.jinja", "tokenizer.json"})
     CHECK(slurp(scratch / "again" / file) == slurp(scratch / "merged" / file));
+  // A faulty template is reported, and not replaced by another one.
+  write_at(scratch / "adapters/chat_template.jinja", "{% if");
+  const Outcome faulty = cli_in(scratch.path(), "generate --from there --adapter adapters" + chat);
+  CHECK(faulty.status != 0);
+  CHECK_MESSAGE(has(faulty.err, "chat_template.jinja"), faulty.err);
+  fs::remove(scratch / "adapters/chat_template.jinja");
+  write_at(scratch / "adapters/tokenizer_config.json", "{");
+  const Outcome damaged = cli_in(scratch.path(), "generate --from there --adapter adapters" + chat);
+  CHECK(damaged.status != 0);
+  CHECK_MESSAGE(has(damaged.err, "adapters/tokenizer_config.json"), damaged.err);
 }
 
 TEST_CASE("--chat uses the template and the day of the training") {
