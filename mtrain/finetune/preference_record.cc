@@ -75,7 +75,7 @@ std::string prompt_of_texts(const Json& record, const std::string& chosen,
   return out;
 }
 
-/// Messages beside an answer that is a text: they may only repeat it and its prompt.
+/// If the answer is a text, messages of the record may only repeat its prompt and the answer.
 void refuse_lists_of_texts(const Json& record, const std::string& name, const std::string& answer,
                            const FormatOptions& options) {
   const Json* prompt = find_field(record, "prompt", options.columns);

@@ -11,8 +11,8 @@ namespace mtrain::finetune {
 /// The field that a format calls `name`, mapped by the recipe's columns; null when it is absent or
 /// null.
 const Json* find_field(const Json& record, const char* name, const Columns& columns);
-/// As find_field(); null, too, where the columns give the field another meaning: with {chosen:
-/// messages} a record has no messages besides its answers.
+/// Like find_field(), but null if the columns use the field for something else: with {chosen:
+/// messages}, a record has no field `messages`.
 const Json* own_field(const Json& record, const char* name, const Columns& columns);
 /// The name in the file of the field that a format calls `name`, for messages.
 std::string name_in_file(const std::string& name, const Columns& columns);

@@ -63,7 +63,6 @@ double best_rate(Backend& backend, Device device, DType dtype, int64_t size, int
 }  // namespace
 
 double measured_peak_flops(Backend& backend, Device device, DType dtype) {
-  // Several launches in a queue hide their launch overhead; the CPU has no queue.
   if (backend.name() == "cpu") {
     // The size grows until a product takes long enough to be measured. A large product at once
     // would take longer than a short run on few or slow cores.
@@ -75,7 +74,7 @@ double measured_peak_flops(Backend& backend, Device device, DType dtype) {
     }
   }
   constexpr size_t kRoom = size_t{4} << 30;
-  constexpr int kEach = 4;
+  constexpr int kEach = 4;  // with several launches in a queue, their launch overhead is hidden
   return best_rate(backend, device, dtype, backend.free_memory(device) > kRoom ? 8192 : 2048,
                    kEach);
 }

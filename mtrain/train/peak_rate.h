@@ -7,8 +7,8 @@
 
 namespace mtrain {
 
-/// Operations per second of a large square product in this dtype: the denominator of MFU. Takes
-/// some milliseconds.
+/// Operations per second of a square product in this dtype: the denominator of MFU. The product is
+/// large on devices; on the CPU it is the smallest that takes some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
 
 /// The peak rate of a rank's device in the recipe's dtype, and the source of the number. A value;

@@ -68,8 +68,8 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
                  : "; raise train.steps or choose another run.dir");
 }
 
-/// The exception that is being handled, as the end of a run of `step` steps; as parse_and_run in
-/// cli.cc reports it.
+/// The current exception as the end of a run after `step` steps, with the exit status that
+/// parse_and_run() in cli.cc gives it.
 RunFailure failure_at(int64_t step) {
   const auto of = [&](ErrorClass error_class, const std::string& reason) {
     return RunFailure{step, static_cast<int>(error_class), reason.substr(0, reason.find('\n'))};

@@ -248,7 +248,7 @@ TEST_CASE(
                 {"messages that differ"});
 }
 
-TEST_CASE("messages beside answers that are texts repeat them or are refused") {
+TEST_CASE("if the answers are texts, messages repeat the prompt and the answer or are refused") {
   for (const char* more : {R"("messages":[U(q),A(g)],)", R"("messages":[U(q)],)", ""}) {
     CHECK(read_of(cat("{", more, R"("prompt":"q","chosen":"g","rejected":"b"})")) ==
           "text q | [g] / text q | [b]");
