@@ -14,6 +14,8 @@ namespace mtrain {
 struct BackendContext {
   bool tf32 = false;  // fp32 products may round their operands to 10 fraction bits where the device
                       // is faster that way
+  bool any_order_attention = false;  // the gradient of attention may be summed in any order where
+                                     // the device is faster that way; its last bits then vary
 };
 
 class MT_API DeviceBackend : public Backend {

@@ -224,7 +224,8 @@ Device Session::open_backend(const Options& options) {
     device = std::string(backend->name());
     return {};
   }
-  BackendContext context{.tf32 = s.mixed_precision.tf32};
+  BackendContext context{.tf32 = s.mixed_precision.tf32,
+                         .any_order_attention = s.run.fast_attention_gradient};
   auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
   Probe probe = made->probe();
   if (probe.devices == 0) {

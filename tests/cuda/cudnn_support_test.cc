@@ -74,7 +74,7 @@ std::string refusal(const Gpu& gpu, const SdpaShape& shape, bool backward) {
     cuda::Descriptor device = cuda::device_properties(properties(gpu));
     cuda::compile(
         backward ? cuda::backward_graph(shape, nullptr) : cuda::forward_graph(shape, nullptr),
-        nullptr, &device);
+        nullptr, &device, shape.any_order);
     return "";
   } catch (const cuda::NoSuchKernel& refused) {
     return cat(refused.what, ": ", cudnnGetErrorString(refused.status));
@@ -105,6 +105,11 @@ TEST_CASE("attention of Llama-like and GPT-like models has fused kernels, forwar
     for (const Row& row : rows)
       for (bool backward : {false, true}) {
         INFO(gpu.name << ", " << row.model << (backward ? ", backward" : ", forward"));
+        if (backward) {  // the kernels of run.fast_attention_gradient
+          SdpaShape fast = row.shape;
+          fast.any_order = true;
+          CHECK(refusal(gpu, fast, true) == "");
+        }
         // Deterministic gradients of ragged sequences are for Hopper alone (seen with 9.19):
         // elsewhere plain kernels take over.
         if (gpu.version != 900 && row.shape.ragged && backward) continue;

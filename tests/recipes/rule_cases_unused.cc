@@ -51,6 +51,8 @@ constexpr RuleCase kUnused[] = {
      "model.vocab_multiple=8"},
     {"init-std-unused", "llama", "model.init_std=1 model.init_from=x", "model.init_std=1"},
     {"offload-unused", "llama", "offload.layers=4", "offload.layers=4 dist.backend=cuda"},
+    {"fast-attention-unused", "llama", "run.fast_attention_gradient=true",
+     "run.fast_attention_gradient=true dist.backend=cuda"},
     {"init-vocab-unused", "llama", "model.init_vocab=resize", "model.init_vocab=exact"},
     {"init-upcycle-unused", "moe", "model.init_upcycle=true", "model.init_upcycle=false"},
     {"recompute-modules-unused", "llama", "model.recompute_modules=[mlp]",

@@ -239,6 +239,8 @@ constexpr Rule kUnusedSettingRules[] = {
     // running
     row("offload-unused", "offload.layers", "dist.backend != 'cpu'",
         {"on the CPU, activations are in host memory", "dist.backend='cuda'"}),
+    row("fast-attention-unused", "run.fast_attention_gradient", "dist.backend != 'cpu'",
+        {"the CPU's kernels always sum in the same order", "dist.backend='cuda'"}),
     row("graph-warmup-unused", "cuda_graph.warmup_steps", "graphs"),
     row("retain-all", "checkpoint.retain_interval", "checkpoint.keep != 0",
         {"with checkpoint.keep=0 no checkpoint is deleted"}),

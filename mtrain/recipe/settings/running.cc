@@ -235,6 +235,10 @@ void RunSection::bind(Fields& f) {
     "use only deterministic kernels; the CPU backend is always deterministic")
       .resume(safe)
       .renamed_from({"deterministic_mode"});
+  f("fast_attention_gradient", fast_attention_gradient,
+    "GPUs: the gradient of attention may be summed in any order, which is faster and needs less "
+    "memory for long sequences; a repeated or resumed run then differs in the last bits")
+      .resume(safe);
 }
 
 }  // namespace mtrain

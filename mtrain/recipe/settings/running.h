@@ -68,6 +68,7 @@ struct RunSection {
   std::string dir, name;
   int64_t threads = 0;
   bool deterministic = false;
+  bool fast_attention_gradient = false;
   void bind(Fields& f);
 };
 

@@ -11,7 +11,7 @@ struct CudaConfig {
 
 class Cuda final : public cuda::CudaBackend {
  public:
-  Cuda(const CudaConfig&, BackendContext& context) : CudaBackend(context.tf32) {}
+  Cuda(const CudaConfig&, BackendContext& context) : CudaBackend(context) {}
 };
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kPinnedLimit = size_t{64} << 20;
 }
 
-CudaBackend::CudaBackend(bool tf32)
-    : tf32_(tf32),
+CudaBackend::CudaBackend(const BackendContext& context)
+    : context_(context),
       recording_(api_),
       kernels_(cuda_kernels()),
       pool_(recording_),

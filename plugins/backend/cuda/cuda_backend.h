@@ -19,7 +19,7 @@ class CudaStream;
 
 class CudaBackend : public DeviceBackend {
  public:
-  explicit CudaBackend(bool tf32 = false);
+  explicit CudaBackend(const BackendContext& context = {});
   ~CudaBackend() override;
 
   std::string_view name() const override { return "cuda"; }
@@ -39,7 +39,8 @@ class CudaBackend : public DeviceBackend {
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override;
   void fill_zero(Stream& stream, void* data, size_t bytes) override;
 
-  bool tf32() const { return tf32_; }
+  bool tf32() const { return context_.tf32; }
+  bool any_order_attention() const { return context_.any_order_attention; }
 
   /// For CudaStream: stream-ordered memory. take() throws Error(config) that names `use` if there
   /// is none left.
@@ -59,7 +60,7 @@ class CudaBackend : public DeviceBackend {
   const Verdict& verdict() const;
   void order(cudaStream_t first, cudaStream_t then);
 
-  bool tf32_;
+  BackendContext context_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Verdict> verdict_;
   mutable RuntimeApi api_;

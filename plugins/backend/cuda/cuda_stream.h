@@ -74,6 +74,8 @@ class CudaStream final : public Stream {
   float* scalars();
   /// Whether products of fp32 may round their operands to TF32.
   bool tf32() const { return backend_.tf32(); }
+  /// Whether the gradient of attention may be summed in any order.
+  bool any_order_attention() const { return backend_.any_order_attention(); }
   /// Host to device, in stream order; the host's memory may be changed on return.
   void upload(void* to, const void* from, size_t bytes);
   /// Device to host; complete on return.

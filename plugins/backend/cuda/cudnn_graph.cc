@@ -213,7 +213,8 @@ bool varies(Node choice) {
 
 }  // namespace
 
-CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device) {
+CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device,
+                      bool any_order) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.get());
   cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -234,7 +235,7 @@ CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descr
           "engines");
   cudnnStatus_t last = CUDNN_STATUS_NOT_SUPPORTED;
   for (int64_t i = 0; i < proposed; ++i) {
-    if (varies(raw[static_cast<size_t>(i)])) continue;
+    if (!any_order && varies(raw[static_cast<size_t>(i)])) continue;
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, raw[static_cast<size_t>(i)]);
     if (handle) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);

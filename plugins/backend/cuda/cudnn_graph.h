@@ -113,9 +113,11 @@ struct CompiledGraph {
   int64_t workspace = 0;
   int64_t engine = -1;
 };
-/// Compiles with the first deterministic engine that the library proposes and that compiles.
-/// `device`: properties to compile for; null: the current device. Throws NoSuchKernel.
-CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device);
+/// Compiles with the first engine that the library proposes and that compiles; unless `any_order`,
+/// with the first deterministic one. `device`: properties to compile for; null: the current device.
+/// Throws NoSuchKernel.
+CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device,
+                      bool any_order = false);
 
 /// The properties of an absent device, from the library's JSON format.
 Descriptor device_properties(const std::string& json);

@@ -44,7 +44,7 @@ class CudnnPlans final : public SdpaPlans {
     try {
       plan.emplace(
           compile(backward ? backward_graph(shape, handle_) : forward_graph(shape, handle_),
-                  handle_, nullptr));
+                  handle_, nullptr, shape.any_order));
     } catch (const NoSuchKernel& refusal) {
       warn(cat("cuDNN has no kernel for ", shape.queries, " tokens, heads of ", shape.head_dim,
                shape.ragged ? ", packed samples" : "", backward ? ", backward" : "", " (",
@@ -278,6 +278,20 @@ int64_t entries_at_once(const SdpaShape& s) {
   return part;
 }
 
+/// From this version on, the library fills the sums of dq with zeros itself.
+constexpr size_t kZeroesSums = 90600;
+
+/// The number of elements of the sums of dq; ragged ones have the offsets of dq.
+int64_t floats_of_sum(const SdpaShape& s, int64_t tokens) {
+  if (!s.any_order) return 0;
+  return s.ragged ? tokens * s.dq_row : s.entries * s.heads * s.queries * s.head_dim;
+}
+
+/// Rounded up, so that what follows is aligned.
+size_t bytes_of_floats(int64_t count) {
+  return (sizeof(float) * static_cast<size_t>(count) + 255) / 256 * 256;
+}
+
 /// Whether a call is for the library. Calls that are not use the other kernels at once.
 bool takes(CudnnPlans& cudnn, const AttentionArgs& a,
            std::initializer_list<const HeadsView*> gradients = {}) {
@@ -317,20 +331,23 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
   std::vector<Call> calls = calls_of(a);
   if (!handle || (calls.front().shape.ragged && !offsets_fit(a))) return false;
   const int64_t entries = calls.front().shape.entries;
+  const bool any_order = stream.any_order_attention() && cudnnGetVersion() >= kZeroesSums;
   for (Call& call : calls) {
     SdpaShape& s = call.shape;
+    s.any_order = any_order;
     s.dq_row = b.dq.row_stride, s.dk_row = b.dk.row_stride, s.dv_row = b.dv.row_stride;
     if (!s.ragged)
       s.dq_entry = b.dq.group_stride, s.dk_entry = b.dk.group_stride,
       s.dv_entry = b.dv.group_stride;
-    s.entries = entries_at_once(s);
+    if (!any_order) s.entries = entries_at_once(s);
   }
   CompiledGraph* graph = cudnn.find(stream, calls.front().shape, true);
   if (!graph) return false;
-  // delta has the shape of lse and is placed before the library's own workspace.
-  size_t delta_bytes = (sizeof(float) * static_cast<size_t>(a.heads * a.tokens) + 255) / 256 * 256;
-  auto* memory =
-      static_cast<char*>(stream.scratch(delta_bytes + static_cast<size_t>(graph->workspace)));
+  // delta, of the shape of lse, and the sums of dq are placed before the library's own workspace.
+  const size_t delta_bytes = bytes_of_floats(a.heads * a.tokens),
+               sum_bytes = bytes_of_floats(floats_of_sum(calls.front().shape, a.tokens));
+  auto* memory = static_cast<char*>(
+      stream.scratch(delta_bytes + sum_bytes + static_cast<size_t>(graph->workspace)));
   for (Call& call : calls) {
     upload_tables(call, stream, a, &b);
     const SdpaShape& s = call.shape;
@@ -344,7 +361,8 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
       bind.add(kDv, call.at(b.dv));
       bind.add(kDelta, reinterpret_cast<float*>(memory) + call.first(1, s.lse_entry));
       bind.add(kOne, &kOneValue);
-      bind.run(handle, *graph, memory + delta_bytes, "attention_backward");
+      if (any_order) bind.add(kDqSum, memory + delta_bytes);
+      bind.run(handle, *graph, memory + delta_bytes + sum_bytes, "attention_backward");
     }
   }
   return true;

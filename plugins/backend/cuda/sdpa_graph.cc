@@ -44,6 +44,14 @@ class Sdpa {
                     {s.ragged ? s.heads * s.lse_head : s.lse_entry, s.lse_head, 1, 1},
                     CUDNN_DATA_FLOAT, ragged ? &*ragged : nullptr);
   }
+  /// The sum of dq's parts: packed; ragged: with the rows and offsets of dq.
+  GraphTensor query_sum() {
+    std::optional<GraphTensor> ragged = offsets(kDqOffsets);
+    const int64_t row = s.ragged ? s.dq_row : s.head_dim;
+    const Dims strides{s.ragged ? s.queries * row : s.heads * s.queries * row,
+                       s.ragged ? s.head_dim : s.queries * row, row, 1};
+    return b.tensor(kDqSum, q_dims, strides, CUDNN_DATA_FLOAT, ragged ? &*ragged : nullptr);
+  }
   /// scale * q kᵀ, minus infinity where a query does not attend to a key.
   GraphTensor scores(const GraphTensor& q, const GraphTensor& k_upright) {
     GraphBuilder::Sizes sizes;
@@ -155,8 +163,14 @@ Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   GraphTensor scale = b.scalar(kScale);
   GraphTensor ds = b.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, g.io);
   to_keys(ds, q, kDk, shape.dk_entry, shape.dk_row, kDkOffsets);
-  b.matmul_to(ds, g.key_rows(k), g.input(kDq, g.q_dims, shape.dq_entry, shape.dq_row, kDqOffsets),
-              by_key);
+  GraphTensor dq = g.input(kDq, g.q_dims, shape.dq_entry, shape.dq_row, kDqOffsets);
+  if (!shape.any_order) {
+    b.matmul_to(ds, g.key_rows(k), dq, by_key);
+    return b.finish(handle);
+  }
+  GraphTensor sum = g.query_sum();
+  b.matmul_to(ds, g.key_rows(k), sum, by_key);
+  b.pointwise_to(CUDNN_POINTWISE_IDENTITY, sum, nullptr, dq);
   return b.finish(handle);
 }
 

@@ -27,7 +27,8 @@ struct SdpaShape {
   int64_t dq_row = 0, dk_row = 0, dv_row = 0, dq_entry = 0, dk_entry = 0,
           dv_entry = 0;                              // backward only
   bool causal = true, ragged = false, half = false;  // half: fp16, else bf16
-  bool window = false;  // causal: each query attends to its last keys, as many as kWindow says
+  bool window = false;     // causal: each query attends to its last keys, as many as kWindow says
+  bool any_order = false;  // backward: dq is a sum of atomic additions, in kDqSum
   auto operator<=>(const SdpaShape&) const = default;
 };
 
@@ -56,11 +57,13 @@ enum Uid : int64_t {
   kDqOffsets,
   kDkOffsets,
   kDvOffsets,
-  kWindow
+  kWindow,
+  kDqSum
 };
 
 Descriptor forward_graph(const SdpaShape& shape, cudnnHandle_t handle);
-/// Deterministic: one kernel writes dq once.
+/// With any_order, the parts of dq are added to kDqSum as they are computed, and repeated runs
+/// differ in the last bits; without, one kernel writes dq once.
 Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle);
 
 }  // namespace mtrain::cuda
