@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "mtrain/base/error.h"
@@ -14,7 +15,10 @@ namespace mtrain {
 namespace {
 
 constexpr const char *kKeys = "keys", *kValues = "logps", *kDigest = "sha256",
-                     *kTrain = "train_samples", *kValid = "valid_samples";
+                     *kTrain = "train_samples", *kValid = "valid_samples",
+                     *kTrainBatches = "train_batches", *kValidBatches = "valid_batches";
+
+using Fields = std::map<std::string, std::string>;
 
 int64_t count_of(const SafetensorsFile& file, const char* name) {
   const auto found = file.metadata().find(name);
@@ -32,11 +36,33 @@ std::span<const std::byte> bytes_of_values(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-std::string digest_of(const std::vector<int64_t>& keys, const std::vector<double>& values) {
+/// Of the values, and of all other metadata. Files of older versions lack kTrainBatches; their
+/// digest is that of the values.
+std::string digest_of(const std::vector<int64_t>& keys, const std::vector<double>& values,
+                      const Fields& metadata) {
   Sha256 out;
   out.update(bytes_of_values(keys));
   out.update(bytes_of_values(values));
+  if (!metadata.contains(kTrainBatches)) return out.hex();
+  for (const auto& [name, text] : metadata)
+    if (name != kDigest && name != "format")
+      for (const std::string& part : {name, text})
+        out.update(std::as_bytes(std::span(part.c_str(), part.size() + 1)));
   return out.hex();
+}
+
+std::string text_of(const SafetensorsFile& file, const char* name) {
+  const auto found = file.metadata().find(name);
+  return found == file.metadata().end() ? std::string() : found->second;
+}
+
+std::string broadcast_text(const std::string& text, Communicator& ranks) {
+  std::vector<int32_t> length = {static_cast<int32_t>(text.size())};
+  ranks.broadcast(length, 0);
+  std::vector<int32_t> letters(text.begin(), text.end());
+  letters.resize(static_cast<size_t>(length.front()));
+  ranks.broadcast(letters, 0);
+  return {letters.begin(), letters.end()};
 }
 
 template <class T>
@@ -75,12 +101,15 @@ void ReferenceLogps::write(const fs::path& file, const std::string& data) const 
   const fs::path temporary = file.string() + cat(".", getpid(), ".tmp");
   std::error_code ignored;
   fs::remove(temporary, ignored);
+  Fields metadata = {{"data", data},
+                     {kTrain, cat(train_samples)},
+                     {kValid, cat(valid_samples)},
+                     {kTrainBatches, train_batches},
+                     {kValidBatches, valid_batches}};
+  metadata[kDigest] = digest_of(keys, values, metadata);
   SafetensorsWriter writer(temporary, "reference",
                            {{kKeys, DType::i64, {count}}, {kValues, DType::f64, {count, 2}}},
-                           {{kDigest, digest_of(keys, values)},
-                            {"data", data},
-                            {kTrain, cat(train_samples)},
-                            {kValid, cat(valid_samples)}});
+                           std::move(metadata));
   for (const TensorSpec& tensor : writer.order())
     writer.write(tensor.name == kKeys ? bytes_of_values(keys) : bytes_of_values(values));
   writer.finish();
@@ -108,13 +137,15 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path) {
   const auto values = read_all<double>(file, kValues);
   const auto digest = file.metadata().find(kDigest);
   MT_USER_CHECK(values.size() == 2 * keys.size() && digest != file.metadata().end() &&
-                    digest->second == digest_of(keys, values),
+                    digest->second == digest_of(keys, values, file.metadata()),
                 ErrorClass::checkpoint,
                 cat(path.string(), " is damaged: its content does not match its digest"), help);
   ReferenceLogps out;
   for (size_t i = 0; i < keys.size(); ++i)
     out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
   out.train_samples = count_of(file, kTrain), out.valid_samples = count_of(file, kValid);
+  out.train_batches = text_of(file, kTrainBatches);
+  out.valid_batches = text_of(file, kValidBatches);
   return out;
 }
 
@@ -144,6 +175,8 @@ ReferenceLogps ReferenceLogps::read(const fs::path& path, Communicator& ranks) {
   for (size_t i = 0; i < keys.size(); ++i)
     out.add(keys[i], {.chosen = values[2 * i], .rejected = values[2 * i + 1]});
   out.train_samples = sizes[1], out.valid_samples = sizes[2];
+  out.train_batches = broadcast_text(own.train_batches, ranks);
+  out.valid_batches = broadcast_text(own.valid_batches, ranks);
   return out;
 }
 

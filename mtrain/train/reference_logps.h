@@ -40,6 +40,9 @@ class MT_API ReferenceLogps {
   /// The number of samples of the training and of the validation data that it covers, from the
   /// first one on.
   int64_t train_samples = 0, valid_samples = 0;
+  /// The sizes of the global batches in whose neighbors it was computed, in words, where that
+  /// matters to the objective; empty otherwise, and in files of older versions.
+  std::string train_batches, valid_batches;
 
  private:
   std::map<int64_t, Entry> entries_;

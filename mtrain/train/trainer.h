@@ -157,6 +157,7 @@ class MT_API Trainer {
   void prepare_reference(bool keep);
   int64_t add_references(Split split, int64_t samples, int64_t micro_batch);
   void add_mismatched_references(Split split, int64_t samples);
+  void require_neighbors(Split split, const std::string& batches, const std::string& there) const;
   void measure_references(std::span<const MicroBatch> batches, std::vector<int64_t>& keys,
                           std::vector<double>& values);
   void share_references(std::vector<int64_t>& keys, std::vector<double>& values);

@@ -166,8 +166,12 @@ void Trainer::prepare_reference(bool keep) {
   if (state_.step > 0) {
     answers_->reference() = ReferenceLogps::read(file, ranks_);
     const ReferenceLogps& there = answers_->reference();
+    require_neighbors(Split::train, batches_.text(), there.train_batches);
     require_references(Split::train, train_samples_, there.train_samples, "train.steps");
-    if (valid > 0) require_references(Split::valid, valid, there.valid_samples, "validation.steps");
+    if (valid > 0) {
+      require_neighbors(Split::valid, cat(s.eval_global_batch()), there.valid_batches);
+      require_references(Split::valid, valid, there.valid_samples, "validation.steps");
+    }
     return;
   }
   const LongOperation computing(ranks_.activity(), "computing the reference");
@@ -180,6 +184,8 @@ void Trainer::prepare_reference(bool keep) {
   if (answers_->needs_mismatched()) {
     add_mismatched_references(Split::train, samples), made.train_samples = samples;
     add_mismatched_references(Split::valid, valid), made.valid_samples = valid;
+    made.train_batches = batches_.text();
+    if (valid > 0) made.valid_batches = cat(s.eval_global_batch());
   }
   buckets_->release_values();
   if (stops_now()) {  // the run ends before its first step
@@ -218,6 +224,20 @@ void Trainer::require_references(Split split, int64_t samples, int64_t there,
                     " of the ", mtrain::name(split), " split, and the run now reads ", wanted),
                 cat("the reference was computed before the first step: restore ", setting,
                     " and the batch size with which the run began, or start a new run"));
+}
+
+/// Batches of other sizes have other records next to each other. `there`: empty if unknown, or if
+/// the run had no batches of the split.
+void Trainer::require_neighbors(Split split, const std::string& batches,
+                                const std::string& there) const {
+  MT_USER_CHECK(!answers_->needs_mismatched() || there.empty() || there == batches,
+                ErrorClass::checkpoint,
+                cat("the run's reference log-probabilities were computed for global batches of ",
+                    there, " samples of the ", mtrain::name(split), " split, and now they have ",
+                    batches, "; the objective compares each record with others of its batch"),
+                cat("the reference was computed before the first step: restore the ",
+                    split == Split::train ? "" : "validation's ",
+                    "batch size with which the run began, or start a new run"));
 }
 
 /// Adds the references of a split. Each data-parallel rank runs its share; then all ranks get all

@@ -117,6 +117,15 @@ std::string differing_in_folder(const fs::path& folder, const Tokenizer& tokeniz
 
 }  // namespace
 
+std::string differing_parts(const std::string& theirs, const std::string& ours) {
+  const auto a = split(theirs, ','), b = split(ours, ',');
+  if (a.size() != b.size() || a.empty() || a.front() != b.front()) return {};
+  std::vector<std::string> parts;
+  for (size_t i = 1; i < a.size(); ++i)
+    if (a[i] != b[i]) parts.push_back(cat(printable(trim(a[i])), " and ", printable(trim(b[i]))));
+  return parts.empty() ? std::string() : cat(", which differ in: ", join(parts, ", "));
+}
+
 std::string tokenizer_type_in(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& [file, type] : {std::pair{"tokenizer.json", "hf"},
@@ -198,7 +207,7 @@ void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,
   if (theirs.empty() || theirs == ours) return;
   log_warn("model.init_from: the weights of ", printable(from),
            " were trained with another tokenizer:\n  then ", printable(theirs), ",\n  now ",
-           printable(ours),
+           printable(ours), differing_parts(theirs, ours),
            "\n  help: set the tokenizer section as in that run (mtrain config show tokenizer ",
            shell_word(from), ")");
 }
@@ -211,7 +220,8 @@ void require_same_tokens(const Recipe& teacher, const Tokenizer& tokenizer, Plug
   if (is_saved_run(folder)) {
     const std::string theirs = identity_of(read_saved_config(folder)).tokenizer;
     if (!theirs.empty() && theirs != tokenizer.identity())
-      differing = cat("there ", printable(theirs), ", here ", printable(tokenizer.identity()));
+      differing = cat("there ", printable(theirs), ", here ", printable(tokenizer.identity()),
+                      differing_parts(theirs, tokenizer.identity()));
   } else {
     differing = differing_in_folder(folder, tokenizer, plugins);
   }

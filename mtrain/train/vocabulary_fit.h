@@ -22,6 +22,10 @@ MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer
 MT_API std::string resize_words(const Recipe& recipe, int64_t rows, int64_t ids);
 /// Logs these words, if there are any.
 void log_resize(const Recipe& recipe, int64_t rows, int64_t ids);
+/// ", which differ in: file 12ab and file 34cd" for two identities of tokenizers of the same form
+/// with equal numbers of tokens, where the numbers alone would look like the same tokenizer; else
+/// empty.
+MT_API std::string differing_parts(const std::string& theirs, const std::string& ours);
 /// Warns if model.init_from is a run with another tokenizer, or a Hugging Face folder whose
 /// tokenizer has another token for an id, since the rows of its table belong to other tokens.
 MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer,

@@ -19,10 +19,13 @@
 namespace mtrain {
 namespace {
 
-/// The setting of a section that a message concerns: one that it names, or whose value it quotes;
-/// else the section's path or type.
+/// The setting that a message concerns: the one with which it begins; one of the section that it
+/// names, or whose value it quotes; else the section's path or type.
 std::string setting_of(const Recipe& recipe, const std::string& section,
                        const std::string& message) {
+  const std::string first =
+      message.substr(0, message.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."));
+  if (first.find('.') != std::string::npos && recipe.config.root().find(first)) return first;
   std::string named, quoted;
   const Node* settings = recipe.config.root().find(section);
   each_leaf(*settings, [&](const std::string& path, const Node& leaf) {

@@ -151,9 +151,12 @@ void warn_of_training_settings(const Recipe& recipe, const fs::path& folder,
     const Node* value = recipe.config.root().find(cat("model.", spec.path));
     const auto& training = family.training_settings;
     const auto& lost = family.lost_settings;
-    const bool listed =
-        std::find(training.begin(), training.end(), spec.path) != training.end() ||
-        std::any_of(lost.begin(), lost.end(), [&](const auto& e) { return e.first == spec.path; });
+    // A length says which texts fit, and not what is computed.
+    const bool length = spec.unit == "tokens",
+               listed = (!length && std::find(training.begin(), training.end(), spec.path) !=
+                                        training.end()) ||
+                        std::any_of(lost.begin(), lost.end(),
+                                    [&](const auto&e) { return e.first == spec.path; });
     if (!value || !listed || spec.training_only) continue;
     const Location& where = value->loc();
     if (where && fs::path(where.source->name()).filename() == "config.json") continue;
@@ -185,6 +188,7 @@ void warn_of_changed_tokenizer(const ModelSource& source, const Tokenizer& token
     return;
   log_warn(describe(source), " was trained with another tokenizer: ", printable(trained),
            ", and this is ", printable(tokenizer.identity()), " (", tokenizer.vocab_size(), " ids)",
+           differing_parts(trained, tokenizer.identity()),
            "; results are meaningful only if both give a text the same ids\n  help: leave out the "
            "settings of tokenizer to use the run's own");
 }
