@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/shell_word.h"
@@ -244,10 +245,17 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   if (!reads_on || !same_data(before.data, now.data) || before.order.empty() ||
       before.order == now.order)
     return;
+  // The last step may read a few samples of one more epoch than train.epochs says.
+  const BatchSchedule was = old.settings.batches(), is = recipe.settings.batches();
+  const int64_t samples_then = was.samples_until(old.settings.train.steps),
+                samples_now = before.state.consumed_samples +
+                              is.samples_until(recipe.settings.train.steps) -
+                              is.samples_until(before.state.step);
   const std::string why =
       cat("dataset.order=megatron orders all samples differently for each number of epochs: the "
           "run began with ",
-          before.order, ", but this recipe has ", now.order);
+          before.order, " (", counted(samples_then, "sample"), "), but this recipe has ", now.order,
+          " (", counted(samples_now, "sample"), ")");
   const Node* epochs = recipe.config.composition().tree.find("train.epochs");
   size_t num_reported = 0;
   for (const auto& d : differences(old.config.root(), recipe.config.root()))

@@ -195,7 +195,9 @@ TEST_CASE(
   Outcome longer = train("run.dir=whole train.steps=20");
   CHECK(longer.status == 12);
   CHECK_MESSAGE(has(longer.err, "train.steps: 6 -> 20   (command line, argument "), longer.err);
-  CHECK_MESSAGE(has(longer.err, "the run began with 1 epoch, but this recipe has 3 epochs"),
+  CHECK_MESSAGE(has(longer.err,
+                    "the run began with 1 epoch (6 samples), but this recipe has 3 epochs, the "
+                    "last one shuffled by itself (20 samples)"),
                 longer.err);
   CHECK(has(longer.err, "dataset.order=open"));
   CHECK(losses(scratch / "whole").size() == 6);
