@@ -105,16 +105,22 @@ TEST_CASE("attention of Llama-like and GPT-like models has fused kernels, forwar
     for (const Row& row : rows)
       for (bool backward : {false, true}) {
         INFO(gpu.name << ", " << row.model << (backward ? ", backward" : ", forward"));
-        if (backward) {  // the kernels of run.fast_attention_gradient
-          SdpaShape fast = row.shape;
-          fast.any_order = true;
-          CHECK(refusal(gpu, fast, true) == "");
-        }
         // Deterministic gradients of ragged sequences are for Hopper alone (seen with 9.19):
         // elsewhere plain kernels take over.
         if (gpu.version != 900 && row.shape.ragged && backward) continue;
         CHECK(refusal(gpu, row.shape, backward) == "");
       }
+}
+
+TEST_CASE("gradients that are summed in any order have fused kernels, also for packed samples") {
+  SdpaShape window = fused(8, 4, 128, 8192);
+  window.window = true;
+  for (const Gpu& gpu : kGpus)
+    for (SdpaShape shape : {fused(8, 4, 128, 8192), window, fused(8, 4, 128, 2048, true)}) {
+      INFO(gpu.name << (shape.window ? ", window" : "") << (shape.ragged ? ", packed" : ""));
+      shape.any_order = true;
+      CHECK(refusal(gpu, shape, true) == "");
+    }
 }
 
 TEST_CASE("the check can fail: heads that the library does not take are refused") {

@@ -236,8 +236,8 @@ void RunSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"deterministic_mode"});
   f("fast_attention_gradient", fast_attention_gradient,
-    "GPUs: the gradient of attention may be summed in any order, which is faster and needs less "
-    "memory for long sequences; a repeated or resumed run then differs in the last bits")
+    "GPUs: the gradient of attention may be summed in any order, which needs less memory for long "
+    "sequences; a repeated or resumed run then differs in the last bits")
       .resume(safe);
 }
 
