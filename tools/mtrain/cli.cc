@@ -5,17 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <mutex>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 
+#include "caught_error.h"
 #include "help_format.h"
 #include "last_words.h"
 #include "launch.h"
@@ -73,20 +71,6 @@ int report(const char* error_class, const std::string& message, const std::strin
   std::string help = hint.empty() ? "" : cat("  help: ", printable_lines(hint), "\n");
   write_standard_error(cat(headline(error_class, printable_lines(message)), help));
   return status;
-}
-
-int report_system_error(const std::system_error& error) {
-  const bool of_system = error.code().category() == std::generic_category() ||
-                         error.code().category() == std::system_category();
-  const int number = of_system ? error.code().value() : 0;  // not for a stream's error
-  const int status = static_cast<int>(ErrorClass::io);
-  if (number != EAGAIN && number != ENOMEM)
-    return report(name(ErrorClass::io), error.what(), errno_hint(number), status);
-  return report(name(ErrorClass::io),
-                cat("the system cannot create a thread or lock: ", error.what()),
-                "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or "
-                "lower run.threads",
-                status);
 }
 
 /// The command in use, the deepest that was named: `mtrain plugins ls`.
@@ -207,27 +191,9 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
     return 0;
   } catch (const CLI::ParseError& error) {
     return report_usage(app, cli, error);
-  } catch (const Error& error) {
-    return report(name(error.error_class()), error.message(), with_place(error.hint(), app),
-                  error.exit_status());
-  } catch (const std::bad_alloc&) {
-    return report(name(ErrorClass::config),
-                  "out of memory: the system has no more memory for this process",
-                  "raise the limits of memory (ulimit -v, or the container's), use a smaller model "
-                  "or micro-batch, or a larger machine",
-                  static_cast<int>(ErrorClass::config));
-  } catch (const std::filesystem::filesystem_error& error) {
-    return report(name(ErrorClass::io), error.what(),
-                  with_place(errno_hint(error.code().value()), app),
-                  static_cast<int>(ErrorClass::io));
-  } catch (const std::system_error& error) {
-    return report_system_error(error);
-  } catch (const std::exception& error) {
-    return report("internal", error.what(),
-                  "this is a defect of mtrain: please report it with this line", 70);
   } catch (...) {
-    return report("internal", "something was thrown that is not a std::exception",
-                  "a plugin may be at fault", 70);
+    const CaughtError error = caught_error();
+    return report(error.kind.c_str(), error.message, with_place(error.help, app), error.status);
   }
   return cli.status;
 }

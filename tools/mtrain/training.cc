@@ -4,10 +4,9 @@
 #include <atomic>
 #include <csignal>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <system_error>
 
+#include "caught_error.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
@@ -68,25 +67,10 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
                  : "; raise train.steps or choose another run.dir");
 }
 
-/// The current exception as the end of a run after `step` steps, with the exit status that
-/// parse_and_run() in cli.cc gives it.
+/// The current exception as the end of a run after `step` steps.
 RunFailure failure_at(int64_t step) {
-  const auto of = [&](ErrorClass error_class, const std::string& reason) {
-    return RunFailure{step, static_cast<int>(error_class), reason.substr(0, reason.find('\n'))};
-  };
-  try {
-    throw;
-  } catch (const Error& error) {
-    return of(error.error_class(), error.message());
-  } catch (const std::bad_alloc&) {
-    return of(ErrorClass::config, "out of memory");
-  } catch (const std::system_error& error) {
-    return of(ErrorClass::io, error.what());
-  } catch (const std::exception& error) {
-    return of(ErrorClass::bug, error.what());
-  } catch (...) {
-    return of(ErrorClass::bug, "something was thrown that is not a std::exception");
-  }
+  const CaughtError error = caught_error();
+  return {step, error.status, error.message.substr(0, error.message.find('\n'))};
 }
 
 }  // namespace
