@@ -73,6 +73,14 @@ bool RunLock::held_by_another(const fs::path& folder) {
   return another;
 }
 
+bool RunLock::is_free(const fs::path& folder) {
+  const int fd = ::open(file_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  const bool taken = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return taken;
+}
+
 RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }

@@ -14,6 +14,9 @@ class MT_API RunLock {
   explicit RunLock(const fs::path& folder);
   /// True when another process holds the lock of the folder. Creates nothing.
   static bool held_by_another(const fs::path& folder);
+  /// True when no process holds the lock. False also where that is unknown: without a lock file or
+  /// the permission to open it, and on a file system without locks.
+  static bool is_free(const fs::path& folder);
   static fs::path file_of(const fs::path& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;

@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/checkpoint/run_lock.h"
 #include "mtrain/record/run_summary.h"
 
 namespace mtrain {
@@ -71,7 +72,6 @@ void list_runs(const Cli& cli, const fs::path& folder, bool json) {
   if (runs.empty() && !cli.quiet) std::cout << "no runs in " << printable(folder.string()) << '\n';
 }
 
-/// Whether steps of the invocation still count: those from `first + 1` to `last`.
 constexpr const char* kFailed = "failed before its first step was done";
 
 /// Only a failure ends an invocation that was about to train without a step.
@@ -90,9 +90,22 @@ Json failure_json(const Invocation& invocation) {
   return {{"step", failure.step}, {"status", failure.status}, {"reason", failure.reason}};
 }
 
+/// Whether an invocation is training now; nothing where the folder's lock does not say. Only the
+/// newest one of a run can be.
+std::optional<bool> is_training(const Invocation& invocation, const RunSummary& run) {
+  if (is_over(invocation) || &invocation != &run.invocations.back().invocation) return false;
+  if (RunLock::is_free(run.folder)) return false;
+  return RunLock::held_by_another(run.folder) ? std::optional(true) : std::nullopt;
+}
+
 /// How it ended; empty: as it was to end.
-std::string end_text(const Invocation& invocation) {
-  if (!is_over(invocation)) return "; was interrupted, or is still training";
+std::string end_text(const Invocation& invocation, const RunSummary& run) {
+  if (!is_over(invocation)) {
+    const std::optional<bool> training = is_training(invocation, run);
+    return !training   ? "; was interrupted, or is still training"
+           : *training ? "; is training"
+                       : "; was interrupted";
+  }
   if (!invocation.failure) return "";
   const RunFailure& failure = *invocation.failure;
   const std::string after =
@@ -120,6 +133,7 @@ Json show_json(const RunSummary& run) {
                            {"last_step", has_steps(item) ? Json(*item.last) : Json()},
                            {"loss", or_null(item.loss)},
                            {"ended", is_over(item.invocation)},
+                           {"training", or_null(is_training(item.invocation, run))},
                            {"failure", failure_json(item.invocation)},
                            {"overrides", item.overrides},
                            {"changes", changes}});
@@ -135,7 +149,7 @@ Json show_json(const RunSummary& run) {
   return out;
 }
 
-void show_invocation(const InvocationSummary& item) {
+void show_invocation(const InvocationSummary& item, const RunSummary& run) {
   const Invocation& invocation = item.invocation;
   if (invocation.number == 0) {
     std::cout << "  000  settings of an older version, which recorded no history\n";
@@ -147,7 +161,7 @@ void show_invocation(const InvocationSummary& item) {
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
                            invocation.started, steps, invocation.version,
                            item.loss && has_steps(item) ? ", loss " + loss_text(item.loss) : "",
-                           end_text(invocation));
+                           end_text(invocation, run));
   if (invocation.number == 1 && !item.overrides.empty())
     std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';
   for (const auto& change : item.changes)
@@ -164,7 +178,7 @@ void show_run(const fs::path& folder, bool json) {
                            steps_text(run), run.rewound_to ? " (after checkpoint rewind)" : "",
                            loss_text(run.loss), loss_text(run.valid_loss));
   std::cout << "invocations" << (run.invocations.empty() ? ": none recorded\n" : "\n");
-  for (const auto& item : run.invocations) show_invocation(item);
+  for (const auto& item : run.invocations) show_invocation(item, run);
   std::cout << "checkpoints" << (run.checkpoints.empty() ? ": none\n" : "\n");
   for (const auto& info : run.checkpoints)
     std::cout << fmt::format("  step-{}  {}{}\n", info.step,

@@ -3,9 +3,11 @@
 
 #include <set>
 
+#include "mtrain/checkpoint/run_lock.h"
 #include "shell.h"
 #include "training_run.h"
 
+using mtrain::RunLock;
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
 
@@ -238,6 +240,28 @@ TEST_CASE("runs show: how an invocation ended that failed") {
   CHECK_MESSAGE(again.status == 0, again.err);
   const Json both = Json::parse(cli_in(scratch.path(), "runs show a --json").out);
   CHECK(both.at("invocations")[1].at("failure").is_null());
+}
+
+TEST_CASE("runs show: whether an invocation without an end is training or was interrupted") {
+  Scratch scratch("mtrain-history-training");
+  scratch.write("r.yaml", tiny_recipe());
+  const Outcome killed = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=6", "/nowhere",
+                                {"MTRAIN_FAULT=train.step:4:kill"});
+  REQUIRE(killed.status == 128 + SIGKILL);
+  const auto shows = [&](const std::string& text, const Json& training) {
+    const Outcome shown = cli_in(scratch.path(), "runs show a");
+    CHECK_MESSAGE(has(shown.out, text), shown.out);
+    const Json json = Json::parse(cli_in(scratch.path(), "runs show a --json").out);
+    CHECK(json.at("invocations")[0].at("ended") == false);
+    CHECK(json.at("invocations")[0].at("training") == training);
+  };
+  shows("; was interrupted\n", false);
+  {
+    const RunLock lock(scratch / "a");  // as a job that trains
+    shows("; is training\n", true);
+  }
+  fs::remove(RunLock::file_of(scratch / "a"));
+  shows("; was interrupted, or is still training\n", nullptr);
 }
 
 TEST_CASE("runs show: a share of train.steps is another number of steps of a longer run") {
