@@ -85,10 +85,13 @@ Tensor AdaptedNorms::sum_over_columns(const Tensor& x) const {
              : x;
 }
 
-AdaptedNorms::Norms AdaptedNorms::of_weight() const {
+Tensor AdaptedNorms::values(DType dtype) const {
+  const Tensor stored = weight_->use().detach();
+  return weight_->coded ? weight_->coded->decode(stored.context(), dtype) : stored;
+}
+
+AdaptedNorms::Norms AdaptedNorms::of_weight(const Tensor& w) const {
   if (frozen_ && frozen_->norms.defined()) return *frozen_;
-  const Tensor w = weight_->use().detach();
-  MT_CHECK(is_floating(w.dtype()), weight_->name, " is stored as ", name(w.dtype()));
   ExecutionContext& ctx = w.context();
   // Kept beyond this pass: no part of what offloading moves.
   const Without moved(ctx.created_storages);
@@ -104,12 +107,13 @@ ColumnGain AdaptedNorms::gain(const Tensor& a, const Tensor& b) const {
   ExecutionContext& ctx = a.context();
   GradMode off(ctx, false);
   const Without placements(ctx.tracked_axis);
-  const Norms of_w = of_weight();
+  const Tensor w = values(a.dtype());
+  const Norms of_w = of_weight(w);
   const int64_t rank = a.size(0);
   const Tensor inner = ctx.empty({rank, rank}, DType::f32),
                outer = ctx.empty({b.size(0), rank}, DType::f32);
   product(a, a, 1, false, inner);  // symmetric
-  product(weight_->use().detach(), a, 2, false, outer);
+  product(w, a, 2, false, outer);
   product(b, inner, 1, true, outer);
   const Tensor change = sum_over_columns(dots_of_rows(outer, b, numbers_)),
                reciprocals = reciprocal_root(add(of_w.squares, change));

@@ -24,7 +24,9 @@ class MT_API AdaptedNorms {
   struct Norms {
     Tensor squares, norms;  // of the rows of w, float [N]; undefined: not computed yet
   };
-  Norms of_weight() const;
+  /// The weight's values in this rank's memory, dequantized where it is stored as codes.
+  Tensor values(DType dtype) const;
+  Norms of_weight(const Tensor& w_ND) const;
   Tensor sum_over_columns(const Tensor& x_N) const;
 
   const Parameter* weight_;

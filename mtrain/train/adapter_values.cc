@@ -14,6 +14,7 @@
 #include "mtrain/train/adapter_modules.h"
 #include "mtrain/train/adapter_vectors.h"
 #include "mtrain/train/adapter_whole.h"
+#include "mtrain/train/coded_values.h"
 #include "mtrain/train/model_options.h"
 #include "mtrain/train/peft_adapter.h"
 #include "mtrain/train/session.h"
@@ -34,10 +35,14 @@ auto find_named(const Items& items, const std::string& name, const Name& name_of
   return std::ranges::find_if(items, is_root, name_of);
 }
 
-/// The norms of the rows of the weights in the folder of model.init_from.
+/// The norms of the rows of the weights in the folder of model.init_from; of those that are
+/// quantized in training, of their dequantized values.
 class BaseNorms {
  public:
-  explicit BaseNorms(const Recipe& recipe) : folder_(hf_source_folder(recipe)), weights_(folder_) {}
+  BaseNorms(const Recipe& recipe, PluginHost& plugins)
+      : folder_(hf_source_folder(recipe)), weights_(folder_) {
+    if (recipe.settings.peft.base != "same") coded_.emplace(recipe, plugins);
+  }
   std::vector<float> of(const AdaptedTensor& tensor) const {
     const TensorInfo* t = weights_.find(tensor.name);
     if (!t) t = weights_.find(without_root(tensor.name));
@@ -45,13 +50,15 @@ class BaseNorms {
                   cat(folder_.path().string(), " has no tensor ", tensor.name, " [", tensor.out,
                       ", ", tensor.in, "]"),
                   "set model.init_from to the folder with which the adapters were trained");
-    return row_norms(weights_.floats(*t, 0, t->shape.numel()), tensor.out, tensor.in,
-                     tensor.transposed);
+    std::vector<float> values = weights_.floats(*t, 0, t->shape.numel());
+    if (coded_ && coded_->has(t->name)) coded_->replace(t->name, values);
+    return row_norms(values, tensor.out, tensor.in, tensor.transposed);
   }
 
  private:
   const HfDir folder_;
   const HfWeights weights_;
+  std::optional<CodedValues> coded_;
 };
 
 /// Adds rows of a weight of the folder to the parameter of which they are rows, and gives the sums
@@ -173,7 +180,7 @@ PeftAdapter adapter_of_run(const Recipe& recipe, PluginHost& plugins, const Chec
                   .base = hf_source_folder(recipe).string(),
                   .task = task_of(recipe, plugins)};
   std::optional<BaseNorms> norms;
-  if (dora) norms.emplace(recipe);
+  if (dora) norms.emplace(recipe, plugins);
   auto norms_of = [&](const AdaptedTensor& tensor) -> std::vector<float> {
     if (!dora) return {};
     const auto own = find_named(out.whole, tensor.name, &PeftWhole::tensor);  // trained itself
@@ -267,7 +274,7 @@ void import_adapters(const PeftAdapter& adapter, const std::string& folder, cons
   const PeftSection& peft = recipe.settings.peft;
   const AdapterLayout layout = adapter_layout(recipe, plugins);
   std::optional<BaseNorms> norms;
-  if (peft.type == "dora") norms.emplace(recipe);
+  if (peft.type == "dora") norms.emplace(recipe, plugins);
   const FittedValues fitted =
       fitted_values(adapter, folder, recipe, layout, norms ? &*norms : nullptr, warns);
   for (const auto& [layer, vector] : fitted.vectors)

@@ -299,7 +299,6 @@ constexpr RuleCase kSettings[] = {
      "peft.type=lora peft.init=pissa model.init_from=weights"},
     {"peft-pissa-type", "llama", "peft.type=dora peft.init=pissa",
      "peft.type=dora peft.init=gaussian"},
-    {"peft-base-type", "llama", "peft.type=dora peft.base=nf4", "peft.type=lora peft.base=nf4"},
     {"peft-base-width", "llama",
      "peft.type=lora peft.base=nf4 model.hidden_size=4128 model.head_dim=128",
      "peft.type=lora peft.base=int8 model.hidden_size=4128 model.head_dim=128"},
