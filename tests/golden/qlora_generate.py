@@ -6,8 +6,9 @@
 `codes.json` has digests of the codes and scales of 10,000 blocks of 64 values, which numbers() makes from integers, so that
 the test can make them, too: NF4 with float scales and with scales as codes, and the row-wise INT8 of Linear8bitLt.
 `base/` is a Llama with widths of whole blocks, in bf16. The other folders are as those of adapters/ (adapter_generate.py), for
-that base in fp32: in `nf4` its layers are bitsandbytes' Linear4bit with double quantization. Linear8bitLt quantizes
-activations, too, so in `int8` the layers are plain ones with the values of the dequantized weights.
+that base in fp32: in `nf4` and `nf4_dora` its layers are bitsandbytes' Linear4bit with double quantization, and the adapters of
+`nf4_dora` have magnitudes (DoRA). Linear8bitLt quantizes activations, too, so in `int8` the layers are plain ones with the
+values of the dequantized weights.
 """
 
 import argparse
@@ -101,7 +102,7 @@ def write_base(directory):
 
 def model_of(base, name):
     settings = dict(attn_implementation="eager", dtype=torch.float32)
-    if name == "nf4":
+    if name.startswith("nf4"):
         how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
                                  bnb_4bit_compute_dtype=torch.float32)
         model = AutoModelForCausalLM.from_pretrained(base, quantization_config=how, device_map="cpu", **settings)
@@ -130,8 +131,9 @@ def main():
         f.write("\n")
     base = os.path.join(root, "base")
     write_base(base)
-    for name, seed in (("nf4", 21), ("int8", 22)):
-        model = get_peft_model(model_of(base, name), LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path="base", **ADAPTERS))
+    for name, seed in (("nf4", 21), ("int8", 22), ("nf4_dora", 23)):
+        config = LoraConfig(task_type="CAUSAL_LM", base_model_name_or_path="base", use_dora=name.endswith("_dora"), **ADAPTERS)
+        model = get_peft_model(model_of(base, name), config)
         adapters.randomise(model, seed)
         model.train()  # in evaluation, bitsandbytes computes the first products in bf16 where the CPU multiplies that
         directory = os.path.join(root, name)

@@ -33,12 +33,13 @@ void write_case(const Scratch& scratch, const std::string& name) {
   copy_model(scratch, golden("base"));
   fs::copy(golden(name) / "start", scratch / "start", fs::copy_options::recursive);
   scratch.write("x.jsonl", lines_of(golden_values(name).at("records")));
-  scratch.write("r.yaml", "model: {type: llama, init_from: there, seq_length: 32}\n" +
-                              kGoldenTraining +
-                              "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
-                              "train: {steps: 5, global_batch_size: 3, micro_batch_size: 1}\n"
-                              "peft: {type: lora, base: " +
-                              name + ", rank: 4, alpha: 8}\n");
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: there, seq_length: 32}\n" + kGoldenTraining +
+                    "dataset: {type: sft, path: x.jsonl, split: '1'}\n"
+                    "train: {steps: 5, global_batch_size: 3, micro_batch_size: 1}\n"
+                    "peft: {type: " +
+                    (name == "nf4_dora" ? "dora" : "lora") +
+                    ", base: " + name.substr(0, name.find('_')) + ", rank: 4, alpha: 8}\n");
 }
 
 double adapters_apart(const fs::path& folder, const fs::path& other) {
@@ -49,7 +50,7 @@ double adapters_apart(const fs::path& folder, const fs::path& other) {
 }  // namespace
 
 TEST_CASE("adapters of quantized weights train as with peft and bitsandbytes") {
-  for (const std::string name : {"nf4", "int8"}) {
+  for (const std::string name : {"nf4", "int8", "nf4_dora"}) {
     CAPTURE(name);
     const Scratch scratch("mtrain-qlora");
     write_case(scratch, name);
@@ -67,6 +68,39 @@ TEST_CASE("adapters of quantized weights train as with peft and bitsandbytes") {
     // Weights that are not quantized give another loss.
     done(scratch, "r.yaml -q run.dir=plain train.steps=1 peft.init_from=start peft.base=same");
     CHECK(std::fabs(column(scratch / "plain", "loss")[0] - losses[0]) > 1e-4);
+  }
+}
+
+TEST_CASE("magnitudes and vectors on quantized weights learn the same in every layout") {
+  const Scratch scratch("mtrain-qlora-kinds");
+  write_case(scratch, "nf4_dora");
+  int number = 0;
+  for (const std::string set : {" peft.type=dora peft.base=nf4 peft.init_from=start ",
+                                " peft.type=dora peft.base=fp8 peft.init_from=start ",
+                                " peft.type=ia3 peft.base=nf4 optimizer.lr=1e-2 "}) {
+    const std::string one = cat("one", number);
+    done(scratch, "r.yaml -q run.dir=" + one + set);
+    const std::vector<double> want = column(scratch / one, "loss");
+    for (const std::string layout : {"dist.tp=2", "dist.pp=2", "dist.cp=2"}) {
+      CAPTURE(set + layout);
+      const std::string run = cat("r", ++number);
+      done(scratch, "r.yaml -q dist.nproc=2 run.dir=" + run + set + layout);
+      const std::vector<double> got = column(scratch / run, "loss");
+      REQUIRE(got.size() == want.size());
+      for (size_t i = 0; i < got.size(); ++i)
+        CHECK(got[i] == doctest::Approx(want[i]).epsilon(3e-6));
+    }
+    // Merged are the values with which training computed.
+    done(scratch, "-q merge " + one + " --into merged-" + one);
+    const std::string eval =
+        " -q --batches all --json dataset=sft dataset.path=x.jsonl "
+        "dataset.split='0,1' mixed_precision.dtype=fp32";
+    const auto loss_of = [&](const std::string& from) {
+      return nlohmann::json::parse(done(scratch, "eval --from " + from + eval).out)
+          .at("loss")
+          .get<double>();
+    };
+    CHECK(loss_of("merged-" + one) == doctest::Approx(loss_of(one)).epsilon(3e-6));
   }
 }
 
