@@ -184,6 +184,7 @@ TEST_CASE("a run of kto continues to the bit, and names what its reference does 
   };
   refuses("r.yaml -q run.dir=whole train.steps=8" + data, 12,
           "are those of 24 samples of the train split, and the run now reads 32");
+  const std::vector<double> before = column(scratch / "other", "loss");
   const auto batches = [](const std::string& there, const std::string& split, int now) {
     return cat("were computed for global batches of ", there, " samples of the ", split,
                " split, and now they have ", now);
@@ -192,7 +193,7 @@ TEST_CASE("a run of kto continues to the bit, and names what its reference does 
           batches("4", "train", 2));
   refuses("r.yaml -q run.dir=other validation.global_batch_size=2" + set, 12,
           batches("4", "valid", 2));
-  CHECK(column(scratch / "other", "loss").size() == 4);  // no step was made
+  CHECK(column(scratch / "other", "loss") == before);  // no step was made
   // eval computes the references of other neighbors with the initial model.
   const auto all = [&](const std::string& batches) {
     return json::parse(

@@ -91,7 +91,7 @@ TEST_CASE("magnitudes and vectors on quantized weights learn the same in every l
         CHECK(got[i] == doctest::Approx(want[i]).epsilon(3e-6));
     }
     // Merged are the values with which training computed.
-    done(scratch, "-q merge " + one + " --into merged-" + one);
+    done(scratch, "-q merge " + one + " --dtype fp32 --into merged-" + one);
     const std::string eval =
         " -q --batches all --json dataset=sft dataset.path=x.jsonl "
         "dataset.split='0,1' mixed_precision.dtype=fp32";
