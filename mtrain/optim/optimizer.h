@@ -14,6 +14,7 @@ namespace mtrain {
 
 struct OptimizerContext {
   ExecutionContext& ctx;
+  DType compute_dtype = DType::f32;  // in which the model computes
 };
 
 /// The properties of a parameter, equal on all ranks that hold a part of it. Refers to the
@@ -74,8 +75,9 @@ class MT_API Optimizer {
   static constexpr std::string_view kKind = "optimizer";
   using Context = OptimizerContext;
   virtual ~Optimizer();
-  /// Names of the state tensors of each parameter, as in the checkpoint: {"exp_avg", "exp_avg_sq"}.
-  virtual std::vector<std::string> state_names() const = 0;
+  /// Names of the state tensors of this parameter, as in the checkpoint: {"exp_avg",
+  /// "exp_avg_sq"}. The result must be the same on all ranks.
+  virtual std::vector<std::string> state_names(const ParamInfo& param) const = 0;
   /// How much of this parameter update() needs; called once, before the first step. With
   /// `elements`, update() gets what the rank holds: the parameter's local shape, or a flat range.
   /// With `whole_matrices`, the parts are gathered before each update and scattered after it, for

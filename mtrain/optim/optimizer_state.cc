@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/optim/whole_matrices.h"
@@ -24,10 +25,15 @@ ParamInfo info_of(const Parameter& p) {
           .tensor_ranks = axis_size(p.tensor_axis)};
 }
 
+std::vector<std::string> state_names_of(Optimizer& optimizer, const ParamInfo& param) {
+  return call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(param); });
+}
+
 struct OptimizerState::Plan {
   explicit Plan(const Parameter& p) : parameter(p), info(info_of(p)) {}
   const Parameter& parameter;
   ParamInfo info;
+  std::vector<std::string> names;  // of its state
   UpdateScope scope = UpdateScope::elements;
   Entry* entry = nullptr;             // null: this rank has none of its elements
   std::vector<ParamBox> boxes;        // for UpdateScope::elements: boxes of the entry
@@ -42,8 +48,8 @@ struct OptimizerState::Plan {
 };
 
 struct OptimizerState::WholePlan {
-  std::vector<const Plan*> parameters;
-  std::optional<ShardRound> shards;  // absent: this rank has all elements of a parameter
+  std::vector<const Plan*> parameters;  // with the same states
+  std::optional<ShardRound> shards;     // absent: this rank has all elements of a parameter
   std::vector<std::vector<Tensor>> matrix_state;  // of own(), by matrix
   /// The parameter that this rank updates; null: none of them.
   const Plan* own() const {
@@ -62,14 +68,12 @@ OptimizerState::~OptimizerState() = default;
 
 OptimizerState::OptimizerState(ExecutionContext& ctx, std::vector<ParamSlice> slices,
                                ParamBuckets* buckets, Optimizer& optimizer)
-    : ctx_(ctx),
-      buckets_(buckets),
-      optimizer_(optimizer),
-      names_(call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(); })) {
+    : ctx_(ctx), buckets_(buckets), optimizer_(optimizer) {
   MemoryScope use(ctx.memory(), MemoryUse::optimizer);
   for (ParamSlice& slice : slices) {
-    Entry entry{std::move(slice), {}};
-    for (size_t i = 0; i < names_.size(); ++i)
+    std::vector<std::string> names = state_names_of(optimizer, info_of(*slice.parameter));
+    Entry entry{std::move(slice), std::move(names), {}};
+    for (size_t i = 0; i < entry.names.size(); ++i)
       entry.state.push_back(ctx.zeros(entry.master.shape(), DType::f32));
     auto& counted = counted_.emplace_back();
     for (auto [begin, end] : entry.parameter->primary_ranges()) {
@@ -88,6 +92,7 @@ void OptimizerState::make_plans() {
   for (Entry& entry : entries_) entry_of[entry.parameter] = &entry;
   auto add = [&](const Parameter& p) -> Plan& {
     Plan& plan = *plans_.emplace_back(std::make_unique<Plan>(p));
+    plan.names = state_names_of(optimizer_, plan.info);
     plan.scope = call_plugin(optimizer_, "scope()", [&] { return optimizer_.scope(plan.info); });
     auto found = entry_of.find(&p);
     if (found != entry_of.end()) plan.entry = found->second;
@@ -107,20 +112,20 @@ void OptimizerState::make_plans() {
       }
 }
 
-// Parameters of similar size are updated at the same time, each by a different rank. They are
-// ordered by their global sizes, which are the same on all ranks along every axis.
+// Parameters of similar size and the same states are updated at the same time, each by a different
+// rank. They are ordered by their global sizes, which are the same on all ranks along every axis.
 void OptimizerState::share_whole() {
-  std::vector<const Plan*> shared[4];  // index: 1 for experts, plus 2 if replicas shard it
+  // By the names of states, and whether they are experts, and sharded by replicas.
+  std::map<std::tuple<std::vector<std::string>, bool, bool>, std::vector<const Plan*>> shared;
   for (const auto& plan : plans_) {
     if (plan->scope != UpdateScope::whole_matrices) continue;
     if (plan->shared())
-      shared[(plan->bucket->plan.expert ? 1 : 0) +
-             (plan->bucket->update_sharded_over_copies() ? 2 : 0)]
+      shared[{plan->names, plan->bucket->plan.expert, plan->bucket->update_sharded_over_copies()}]
           .push_back(plan.get());
     else
       whole_.push_back({{plan.get()}, std::nullopt});
   }
-  for (auto& plans : shared) {
+  for (auto& [kind, plans] : shared) {
     std::stable_sort(plans.begin(), plans.end(), [](const Plan* a, const Plan* b) {
       return a->parameter.global.numel() > b->parameter.global.numel();
     });
@@ -157,7 +162,7 @@ void OptimizerState::allocate_matrix_state(WholePlan& whole) {
         optimizer_, "matrix_state()", [&] { return optimizer_.matrix_state(own->info, matrix); });
     const std::string of = cat(p.name, ".", matrix.name, matrix.name.empty() ? "" : ".");
     for (const MatrixState& state : states) {
-      if (std::find(names_.begin(), names_.end(), state.name) != names_.end())
+      if (std::ranges::find(own->names, state.name) != own->names.end())
         throw Error(ErrorClass::plugin,
                     cat("the optimizer names '", state.name,
                         "' in both state_names() and matrix_state(); rename one of them"));
@@ -251,7 +256,7 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
 // Without a step, the plugin is not called, and masters and state return unchanged.
 void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   constexpr size_t kGrad = 1;
-  const size_t kinds = 2 + names_.size();
+  const size_t kinds = 2 + whole.parameters[0]->names.size();
   const auto& shards = whole.shards;
   auto held_by = [&](const Entry* entry, size_t kind) {
     if (!entry) return Tensor();

@@ -48,7 +48,8 @@ class MT_API OptimizerState {
   void masters_changed();
 
   struct Entry : ParamSlice {
-    std::vector<Tensor> state;  // shaped like its master
+    std::vector<std::string> names;  // of its state: Optimizer::state_names()
+    std::vector<Tensor> state;       // shaped like its master
   };
   std::vector<Entry>& entries() { return entries_; }
   /// A tensor of Optimizer::matrix_state(); each rank that updates the parameter holds the whole
@@ -59,7 +60,6 @@ class MT_API OptimizerState {
     bool is_primary;  // false: another rank holds the same values and saves them
   };
   const std::vector<MatrixEntry>& matrix_entries() const { return matrix_entries_; }
-  const std::vector<std::string>& names() const { return names_; }
 
  private:
   struct Plan;       // of one parameter: its scope and its parts
@@ -78,7 +78,6 @@ class MT_API OptimizerState {
   ExecutionContext& ctx_;
   ParamBuckets* buckets_;
   Optimizer& optimizer_;
-  std::vector<std::string> names_;
   std::vector<Entry> entries_;
   std::vector<MatrixEntry> matrix_entries_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>>
@@ -86,6 +85,9 @@ class MT_API OptimizerState {
   std::vector<std::unique_ptr<Plan>> plans_;  // of all parameters, in the order of buckets
   std::vector<WholePlan> whole_;              // in the same order on all ranks
 };
+
+/// Optimizer::state_names(), called as a plugin.
+MT_API std::vector<std::string> state_names_of(Optimizer& optimizer, const ParamInfo& param);
 
 /// The factor that scales a gradient of this norm down to `clip` (torch.nn.utils.clip_grad_norm_:
 /// clip/(norm + 1e-6)).

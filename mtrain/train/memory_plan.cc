@@ -63,7 +63,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
                                  .pipeline_rank = pipeline_rank};
   Session session(recipe, plugins, options);
   ExecutionContext& ctx = *session.ctx;
-  OptimizerContext context{ctx};
+  OptimizerContext context{ctx, s.mixed_precision.compute_type()};
   auto optimizer =
       plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   ShardingOptions sharding = sharding_options(s, mesh);
@@ -112,17 +112,22 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   }
   stream = {trained, interpreter.residual_shape(), interpreter.residual_dtype()};
   Checked<int64_t> parameters = plan.parameters, trained_parameters = plan.trained,
-                   adapters = plan.adapters, products = plan.products;
+                   adapters = plan.adapters, products = plan.products, saved = plan.saved;
   for (const auto& p : session.parameters.all()) {
     const int64_t counted = p.is_primary ? p.global.numel() - p.unused : 0;
     parameters = parameters + counted;
-    if (p.trained) trained_parameters = trained_parameters + counted;
+    if (p.trained) {
+      trained_parameters = trained_parameters + counted;
+      const auto tensors = 1 + std::ssize(state_names_of(*optimizer, info_of(p)));
+      saved = saved + Checked<int64_t>(counted) * tensors;
+    }
     if (p.adapter) adapters = adapters + counted;
     const bool product = p.role == ParamRole::matrix || p.role == ParamRole::head;
     if (p.trained && product && !p.adapter) products = products + counted;
   }
   plan.parameters = at_most(parameters), plan.trained = at_most(trained_parameters);
   plan.adapters = at_most(adapters), plan.products = at_most(products);
+  plan.saved = at_most(saved);
   const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
   plan.steps.push_back(interpreter.step_rules());

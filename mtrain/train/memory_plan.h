@@ -24,6 +24,7 @@ struct MemoryPlan {
   int64_t adapters = 0;       // of these, those of adapters
   int64_t products = 0;       // those of trained matrices that each token is multiplied by
   int64_t trained = 0;        // those that are not frozen
+  int64_t saved = 0;          // floats of a checkpoint: trained parameters and their state
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
   std::vector<InnerStepRules> steps;    // of the built model, by pipeline rank
 };

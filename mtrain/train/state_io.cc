@@ -53,8 +53,7 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
     const Parameter& p = *e.parameter;
     named.push_back(part_of(p, p.name, e.begin, e.master, e.is_primary));
     for (size_t i = 0; i < e.state.size(); ++i)
-      named.push_back(
-          part_of(p, cat(p.name, ".", optimizer->names()[i]), e.begin, e.state[i], e.is_primary));
+      named.push_back(part_of(p, cat(p.name, ".", e.names[i]), e.begin, e.state[i], e.is_primary));
   }
   for (const auto& m : optimizer->matrix_entries())
     named.push_back(whole_of(m.name, m.tensor, m.is_primary));
@@ -73,12 +72,15 @@ std::vector<StateTensor> masters_of(OptimizerState& optimizer) {
 bool has_optimizer_state(const CheckpointStore& store, OptimizerState& optimizer) {
   std::set<std::string> names;
   for (const StoredTensorInfo& t : store.tensors(0)) names.insert(t.name);
+  bool stateless = optimizer.matrix_entries().empty();
   for (auto& e : optimizer.entries())
-    for (const std::string& state : optimizer.names())
+    for (const std::string& state : e.names) {
       if (names.contains(cat(e.parameter->name, ".", state))) return true;
+      stateless = false;
+    }
   for (const auto& m : optimizer.matrix_entries())
     if (names.contains(m.name)) return true;
-  return optimizer.names().empty() && optimizer.matrix_entries().empty();
+  return stateless;
 }
 
 }  // namespace

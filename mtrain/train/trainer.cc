@@ -160,7 +160,7 @@ void Trainer::build() {
 
 void Trainer::build_step() {
   const Settings& s = recipe_.settings;
-  OptimizerContext context{*session_.ctx};
+  OptimizerContext context{*session_.ctx, s.mixed_precision.compute_type()};
   optimizer_ =
       session_.plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   buckets_.emplace(*session_.ctx, session_.parameters, sharding_options(s, mesh_));
@@ -214,8 +214,8 @@ void Trainer::run() {
     peak_.flops *= ranks_.size();
   if (first() && (state_.step < s.train.steps ||
                   saved_step_ < 0))  // size of a checkpoint: masters and optimizer state in float
-    store_->require_room(static_cast<uint64_t>(planned_.trained) * sizeof(float) *
-                         (1 + (optimizer_state_ ? optimizer_state_->names().size() : 0)));
+    store_->require_room(static_cast<uint64_t>(std::max(planned_.trained, planned_.saved)) *
+                         sizeof(float));
   notify([&](Observer& o) { o.on_start(info_); });
   if (state_.step < s.train.steps && !out_of_patience()) prepare_reference(true);
   if (saved_step_ >= 0) export_hf(saved_step_, false);  // if the run ended before it was written

@@ -53,7 +53,9 @@ class MuonLion final : public Optimizer {
                   "build the plugin where nvcc is found, or choose optimizer.type=adamw");
   }
 
-  std::vector<std::string> state_names() const override { return {"momentum"}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override {
+    return {"momentum"};
+  }
 
   UpdateScope scope(const ParamInfo& p) const override {
     const bool matrix = p.role == ParamRole::matrix || p.role == ParamRole::expert_matrix;

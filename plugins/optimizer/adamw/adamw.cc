@@ -28,7 +28,9 @@ class AdamW final : public Optimizer {
  public:
   AdamW(const AdamWConfig& config, OptimizerContext&) : config_(config) {}
 
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override {
+    return {"exp_avg", "exp_avg_sq"};
+  }
   UpdateScope scope(const ParamInfo&) const override { return UpdateScope::elements; }
 
   void update(const ParamUpdate& u) override {

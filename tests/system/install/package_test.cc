@@ -128,6 +128,6 @@ TEST_CASE("find_package finds the build tree, and a plugin built against it trai
         "-DCMAKE_CXX_COMPILER=" MT_CXX, "-Dmtrain_DIR=" + testing::build_root().string()});
   must({MT_CMAKE, "--build", lion});
   const std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
-  must({testing::mtrain_binary(), "--plugin-path", lion, recipe, "optimizer.type=lion",
+  must({testing::mtrain_binary(), "--plugin-path", lion, recipe, "optimizer.type=my_lion",
         "train.steps=5", "run.dir=" + (scratch / "run").string(), "-q"});
 }

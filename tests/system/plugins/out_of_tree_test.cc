@@ -30,7 +30,7 @@ const char* const kRecipe =
     "model: {type: tiny_model, hidden_size: 32, seq_length: 32}\n"
     "dataset: mock\n"
     "train: {steps: 40, micro_batch_size: 4, global_batch_size: 4}\n"
-    "optimizer: {type: lion, lr: 3e-3, beta2: 0.98}\n"
+    "optimizer: {type: my_lion, lr: 3e-3, beta2: 0.98}\n"
     "scheduler: {warmup_steps: 2}\n"
     "checkpoint: {interval: 20}\n"
     "validation: {interval: 40, steps: 1}\n"
@@ -54,16 +54,15 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
 
   fs::path lion = installed.build(kSources / "lion").folder,
            model = installed.build(kSources / "tiny_model").folder;
-  CHECK(fs::exists(lion / "optimizer_lion.so"));
-  CHECK(fs::exists(lion / "optimizer_lion.json"));
+  CHECK(fs::exists(lion / "optimizer_my_lion.so"));
+  CHECK(fs::exists(lion / "optimizer_my_lion.json"));
   CHECK(fs::exists(model / "model_tiny_model.json"));
   // One is found through the environment, the other is in the folder of the built-in ones.
   for (const char* file : {"model_tiny_model.so", "model_tiny_model.json"})
     fs::copy_file(model / file, installed.prefix / "lib/mtrain/plugins" / file);
   std::vector<std::string> path = {"MTRAIN_PLUGIN_PATH=" + lion.string()};
-  CHECK(
-      must({installed.mtrain, "plugins", "inspect", "lion"}, path).out.find("beta2: number >= 0") !=
-      std::string::npos);
+  CHECK(must({installed.mtrain, "plugins", "inspect", "my_lion"}, path)
+            .out.find("beta2: number >= 0") != std::string::npos);
 
   fs::path recipe = installed.folder / "tiny.yaml";
   std::ofstream(recipe) << kRecipe;
@@ -82,7 +81,7 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   CHECK(wrong.err.find("optimizer.beta2") != std::string::npos);
   Outcome absent = testing::run({.arguments = {installed.mtrain, "check", recipe.string()}});
   CHECK(absent.status == 10);
-  CHECK(absent.err.find("lion") != std::string::npos);
+  CHECK(absent.err.find("my_lion") != std::string::npos);
 }
 
 TEST_CASE("an objective outside the tree is built, and learns from preferences") {

@@ -27,7 +27,9 @@ TEST_CASE("clip_factor: brings the norm to the bound and leaves smaller ones alo
 // Plain gradient descent that keeps the sum of gradients and notes what it was given.
 class Descent final : public Optimizer {
  public:
-  std::vector<std::string> state_names() const override { return {"sum"}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override {
+    return {"sum"};
+  }
   void update(const ParamUpdate& u) override {
     seen[std::string(u.param.name)] = {u.lr, u.weight_decay, static_cast<double>(u.grad_scale),
                                        static_cast<double>(u.step)};
@@ -46,7 +48,7 @@ class Descent final : public Optimizer {
 // The same with temporary tensors.
 class Roomy final : public Optimizer {
  public:
-  std::vector<std::string> state_names() const override { return {}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override { return {}; }
   std::vector<Shape> workspace(const ParamInfo&, const LogicalMatrix& matrix) const override {
     return {{matrix.cols, 1 << 20}, {matrix.num_rows(), 1 << 19}};
   }
@@ -134,7 +136,7 @@ TEST_CASE(
   for (DType dtype : kDTypes) {
     State f(dtype);
     REQUIRE(f.state->entries().size() == 2);
-    CHECK(f.state->names() == std::vector<std::string>{"sum"});
+    CHECK(f.state->entries()[0].names == std::vector<std::string>{"sum"});
     CHECK(values_of(f.state->entries()[0].state[0]) == Values(4, 0.0));
     for (int64_t step = 1; step <= 2; ++step)
       f.state->update({.lr = 0.01, .grad_norm = 13, .step = step});

@@ -27,7 +27,11 @@ using namespace contract;
 // element.
 class RowNorm final : public Optimizer {
  public:
-  std::vector<std::string> state_names() const override { return {"momentum"}; }
+  // Fused weights have one more state, which counts the steps in each element.
+  std::vector<std::string> state_names(const ParamInfo& p) const override {
+    if (p.matrices.size() > 1) return {"momentum", "steps"};
+    return {"momentum"};
+  }
   UpdateScope scope(const ParamInfo& p) const override {
     bool table = p.role == ParamRole::embedding || p.role == ParamRole::head;
     return table ? UpdateScope::elements : UpdateScope::whole_matrices;
@@ -40,6 +44,7 @@ class RowNorm final : public Optimizer {
   }
   void update(const ParamUpdate& u) override {
     check(u);
+    count_steps(u);
     Values g = values_of(u.grad), m = values_of(u.state[0]);
     for (size_t i = 0; i < m.size(); ++i)
       m[i] = static_cast<float>(0.9 * m[i] + g[i] * static_cast<double>(u.grad_scale));
@@ -79,6 +84,13 @@ class RowNorm final : public Optimizer {
     for (int d = experts; d < u.local.rank(); ++d) CHECK(u.local[d] == u.param.shape[d]);
     CHECK(u.matrices.size() ==
           (experts ? static_cast<size_t>(u.local[0]) : u.param.matrices.size()));
+  }
+  static void count_steps(const ParamUpdate& u) {
+    REQUIRE(u.state.size() == (u.param.matrices.size() > 1 ? 2 : 1));
+    if (u.state.size() == 1) return;
+    const auto size = static_cast<size_t>(u.master.numel());
+    CHECK(values_of(u.state[1]) == Values(size, static_cast<double>(u.step - 1)));
+    u.ctx.fill(u.state[1], static_cast<float>(u.step));
   }
   // Adds GᵀG to the matrix's state, and returns the trace of that.
   static double add_gram(const ParamUpdate& u, size_t matrix, const Values& g) {

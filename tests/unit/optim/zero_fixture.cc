@@ -88,7 +88,9 @@ class Small final : public Model {
 class Adam final : public Optimizer {
  public:
   explicit Adam(bool elementwise) : elementwise_(elementwise) {}
-  std::vector<std::string> state_names() const override { return {"m", "v"}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override {
+    return {"m", "v"};
+  }
   UpdateScope scope(const ParamInfo&) const override {
     return elementwise_ ? UpdateScope::elements : UpdateScope::whole_matrices;
   }

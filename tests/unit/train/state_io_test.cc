@@ -270,7 +270,7 @@ namespace {
 class RowOptimizer final : public Optimizer {
  public:
   explicit RowOptimizer(int64_t extra = 0) : extra_(extra) {}
-  std::vector<std::string> state_names() const override { return {}; }
+  std::vector<std::string> state_names(const ParamInfo& /*param*/) const override { return {}; }
   std::vector<MatrixState> matrix_state(const ParamInfo& /*param*/,
                                         const LogicalMatrix& matrix) const override {
     return {{"rows", {matrix.num_rows() + extra_}}};
