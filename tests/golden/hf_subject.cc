@@ -54,6 +54,13 @@ std::vector<float> host_values(ExecutionContext& ctx, const Tensor& t) {
   return values;
 }
 
+}  // namespace
+
+std::string backend_under_test() {
+  const char* name = std::getenv("MTRAIN_TEST_BACKEND");
+  return name ? name : "cpu";
+}
+
 std::unique_ptr<Backend> make_backend(PluginHost& plugins) {
   std::string name = backend_under_test();
   if (name == "cpu") return make_cpu_backend(2);
@@ -64,13 +71,6 @@ std::unique_ptr<Backend> make_backend(PluginHost& plugins) {
     throw Error(ErrorClass::config, cat("MTRAIN_TEST_BACKEND=", name, ": ", probe.reason),
                 made->remedy());
   return made;
-}
-
-}  // namespace
-
-std::string backend_under_test() {
-  const char* name = std::getenv("MTRAIN_TEST_BACKEND");
-  return name ? name : "cpu";
 }
 
 Subject::Subject(const fs::path& folder, SubjectOptions options) {

@@ -40,6 +40,8 @@ struct SubjectOptions {
 
 /// Where subjects compute: the environment's MTRAIN_TEST_BACKEND, else "cpu".
 std::string backend_under_test();
+/// That backend; throws Error(config) if it has no device.
+std::unique_ptr<Backend> make_backend(PluginHost& plugins);
 
 /// AdamW as the golden steps were made: constant rate, decay of matrices only.
 struct Recipe {

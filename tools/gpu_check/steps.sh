@@ -1,5 +1,5 @@
 # The steps of gpu_check, in order: first correctness, then speed. Sourced; report.sh defines what a step is.
-all_steps=(contract quantized-products golden layouts training training-graphs models finetune generate training-fp8 sanitizer
+all_steps=(contract quantized-products golden layouts training training-graphs optimizers models finetune generate training-fp8 sanitizer
   bench-kernels bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step bench-peft)
 slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-lora bench-torch bench-torch-step bench-peft)
 
@@ -113,6 +113,16 @@ on_both() {
   wait "$other" || { cat "$work/cpu.log"; return 1; }
   figure+="${figure:+, }$name $(last_loss "$name-cuda")"
   same_losses "$name" 1e-4 || { figure+=" (cpu $(last_loss "$name-cpu"))"; return 1; }
+}
+
+# Optimizers other than AdamW.
+step_optimizers() {
+  local name wrong=0
+  choose_text
+  for name in sgd lion muon; do
+    on_both "$name" "optimizer=$name" || wrong=1
+  done
+  return $wrong
 }
 
 # Models of other kinds.
