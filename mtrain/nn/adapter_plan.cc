@@ -5,72 +5,9 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/nn/adapter.h"
-#include "mtrain/nn/model_parts.h"
+#include "mtrain/nn/name_pattern.h"
 
 namespace mtrain {
-namespace {
-
-/// "attn.qkv" of "layers.3.attn.qkv".
-std::string within_block(const std::string& path) {
-  const std::string_view block = block_of(path);
-  return block.empty() || block.size() == path.size() ? path : path.substr(block.size() + 1);
-}
-
-/// Names that Hugging Face's Llama and its relatives have for these weights, and for T5's.
-constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"q_proj", "attn.qkv.q"},
-    {"k_proj", "attn.qkv.k"},
-    {"v_proj", "attn.qkv.v"},
-    {"qkv_proj", "attn.qkv"},
-    {"query_key_value", "attn.qkv"},
-    {"c_attn", "attn.qkv"},
-    {"o_proj", "attn.out"},
-    {"gate_proj", "mlp.gate"},
-    {"up_proj", "mlp.up"},
-    {"down_proj", "mlp.down"},
-    {"gate_up_proj", "mlp.gate"},
-    {"gate_up_proj", "mlp.up"},
-    {"q_proj", "attn.q"},
-    {"k_proj", "attn.k"},
-    {"v_proj", "attn.v"},
-    {"q_proj", "cross.q"},
-    {"k_proj", "cross.k"},
-    {"v_proj", "cross.v"},
-    {"all-linear", "attn.*"},
-    {"all-linear", "mlp.*"},
-    {"all-linear", "cross.*"}};
-
-/// The same of the modules that adapters leave out, for AdapterOptions::train.
-constexpr std::pair<std::string_view, std::string_view> kOtherModules[] = {
-    {"embed_tokens", "embed.weight"}, {"wte", "embed.weight"}, {"lm_head", "head.*"}};
-
-/// Whether a pattern is the whole name of a module in a Hugging Face folder, such as
-/// model.layers.3.self_attn.q_proj, and the weight is in that block and has the name's last part.
-template <class Names>
-bool is_module(std::string_view pattern, std::string_view name, std::string_view path,
-               const Names& names) {
-  const size_t last = pattern.rfind('.');
-  const std::string_view block = block_of(path);
-  if (last == std::string_view::npos || block.empty()) return false;
-  const std::string_view number = block.substr(block.rfind('.') + 1);
-  return pattern.substr(0, last).find(cat(".", number, ".")) != std::string_view::npos &&
-         std::ranges::any_of(names, [&](const auto& other) {
-           return other.first == pattern.substr(last + 1) && glob_match(other.second, name);
-         });
-}
-
-/// `name`: the path within the block; `path`: the whole one.
-bool is_match(std::string_view pattern, std::string_view name, std::string_view path) {
-  auto among = [&](const auto& names) {
-    return std::ranges::any_of(names, [&](const auto& other) {
-      return other.first == pattern && glob_match(other.second, name);
-    });
-  };
-  return glob_match(pattern, name) || glob_match(pattern, path) || among(kOtherNames) ||
-         among(kOtherModules) || is_module(pattern, name, path, kOtherNames);
-}
-
-}  // namespace
 
 std::string AdapterPlan::list_name(List list) {
   return list == &AdapterOptions::targets       ? "targets"
@@ -82,7 +19,7 @@ std::string AdapterPlan::list_name(List list) {
 bool AdapterPlan::matches(List list, const std::string& name, const std::string& path) {
   bool any = false;
   for (const std::string& pattern : options_.*list)
-    if (is_match(pattern, name, path)) matched_[list_name(list)].insert(pattern), any = true;
+    if (name_match(pattern, name, path)) matched_[list_name(list)].insert(pattern), any = true;
   return any;
 }
 
@@ -111,7 +48,8 @@ double AdapterPlan::number_of(const char* list, const std::vector<AdapterNumber>
   const std::string name = within_block(weight), last = matrix.empty() ? "" : cat(".", matrix);
   const AdapterNumber* first = nullptr;
   for (const AdapterNumber& one : numbers) {
-    if (!is_match(one.pattern, name, weight) && !is_match(one.pattern, name + last, weight + last))
+    if (!name_match(one.pattern, name, weight) &&
+        !name_match(one.pattern, name + last, weight + last))
       continue;
     matched_[list].insert(one.pattern);
     if (!first) first = &one;
@@ -151,7 +89,7 @@ bool AdapterPlan::adapts_experts(const std::string& weight) {
   candidates_.insert(name);
   bool chosen = false;
   for (const std::string& pattern : options_.targets)
-    if (pattern.find("experts") != std::string::npos && is_match(pattern, name, weight))
+    if (pattern.find("experts") != std::string::npos && name_match(pattern, name, weight))
       matched_["targets"].insert(pattern), chosen = true;
   const bool excluded = matches(&AdapterOptions::exclude, name, weight);
   num_adapters_ += chosen && !excluded ? 1 : 0;

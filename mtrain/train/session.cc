@@ -11,6 +11,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
+#include "mtrain/nn/name_pattern.h"
 #include "mtrain/nn/score_head.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/record/saved_step.h"
@@ -36,10 +37,7 @@ std::string parameter_names(const ParamList& parameters) {
   std::set<std::string> names;
   for (const Parameter& parameter : parameters.all()) {
     if (AdapterPlan::is_adapter(parameter.name)) continue;
-    std::vector<std::string> parts = split(parameter.name, '.');
-    for (std::string& part : parts)
-      if (part.find_first_not_of("0123456789") == std::string::npos) part = "*";
-    names.insert(join(parts, "."));
+    names.insert(general_name(parameter.name));
   }
   return cat("parameters, of which * matches any characters: ",
              join(std::vector<std::string>(names.begin(), names.end()), ", "));
