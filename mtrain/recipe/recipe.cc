@@ -8,6 +8,7 @@
 #include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 #include "mtrain/comm/launcher.h"
+#include "mtrain/config/read_items.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/foreign_names.h"
@@ -129,6 +130,11 @@ void check_schedule_file(Recipe& recipe) {
         .error("schedule-file", kSetting, node ? node->loc() : Location{}, faulty.message())
         .fix(faulty.hint());
   }
+}
+
+/// Reports the faults of settings that are lists of maps.
+void check_item_lists(Recipe& recipe) {
+  read_items<ScheduleStage>(recipe.settings.scheduler.stages, "scheduler.stages", recipe.report);
 }
 
 /// Reports paths such as run.dir=~/a, and returns true if there are any: a shell replaces ~ only at
@@ -270,6 +276,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
                           });
   read_settings(recipe.config, recipe.settings);
   if (wanted.any_ranks) recipe.settings.planned_ranks = recipe.ranks;
+  check_item_lists(recipe);
   check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report, true, wanted.resolved);
   check_hf_export(recipe, catalog, plugins);

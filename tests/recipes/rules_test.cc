@@ -145,6 +145,7 @@ TEST_CASE("rules name only what exists") {
                                  "norms.kept",
                                  "phases.given",
                                  "phases.fault",
+                                 "stages.given",
                                  "samples.objective",
                                  "predicted.objective",
                                  "learned.scores",

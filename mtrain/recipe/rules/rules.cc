@@ -45,6 +45,7 @@ const std::vector<Definition>& definitions() {
        "(1 if dist.first_stage_layers > 0 else 0) + (1 if dist.last_stage_layers > 0 else 0)"},
       {"middle_layers", "model.layers - dist.first_stage_layers - dist.last_stage_layers"},
       {"middle_stages", "dist.pp - end_stages"},
+      {"decays_by_end", "scheduler.type in ['linear', 'cosine', 'polynomial', 'wsd']"},
       {"decay_end", "scheduler.decay_steps if scheduler.decay_steps > 0 else train.steps"},
       {"experts", "model.moe.experts ?? 0"},
       {"expert_ffn",
@@ -209,6 +210,12 @@ void phases_facts(const Node& root, const SchemaCatalog& catalog,
   facts["phases.fault"] = fault;
 }
 
+/// Whether scheduler.stages has items. Their faults are reported apart, with their locations.
+void stages_facts(const Node& root, std::map<std::string, ExpressionValue>& facts) {
+  const Node* stages = root.find("scheduler.stages");
+  facts["stages.given"] = stages && stages->is_list() && stages->size() > 0;
+}
+
 /// The files whose values the user wrote for this recipe: the recipe itself and files of overrides.
 /// The files of config groups are for many recipes, so some of their settings may have no effect in
 /// one. `saved`: the recipe contains the values of all its files.
@@ -289,6 +296,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   objective_facts(config, catalog, input.facts);
   split_facts(config.root(), catalog, input.facts);
   phases_facts(config.root(), catalog, input.facts);
+  stages_facts(config.root(), input.facts);
   input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
   input.given = [own = own_files(config, saved)](const Location& where) {
     return where && (where.source->kind() == SourceKind::command_line ||

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "mtrain/config/read_items.h"
+#include "mtrain/config/yaml_load.h"
+
 namespace mtrain {
 namespace {
 
@@ -15,6 +18,10 @@ ScheduleConfig of(const char* type, int64_t warmup = 10, double min_lr = 3e-5) {
   c.type = type;
   c.warmup_steps = warmup;
   c.min_lr = min_lr;
+  c.gamma = 0.5;
+  c.milestones = {50, 60};
+  c.cycle_steps = 30;
+  c.cycle_factor = 2;
   return c;
 }
 
@@ -22,7 +29,8 @@ bool near(double got, double want) {
   return std::fabs(got - want) <= 1e-12 * std::max(1.0, std::fabs(want));
 }
 
-const char* const kTypes[] = {"constant", "linear", "cosine", "wsd", "inverse_sqrt"};
+const char* const kTypes[] = {"constant",     "linear",      "cosine",    "polynomial",     "wsd",
+                              "inverse_sqrt", "exponential", "multistep", "cosine_restarts"};
 
 TEST_CASE("schedule: every type warms up linearly and reaches the peak with the last warmup step") {
   for (const char* type : kTypes) {
@@ -35,15 +43,16 @@ TEST_CASE("schedule: every type warms up linearly and reaches the peak with the 
   }
 }
 
-TEST_CASE("schedule: no type leaves [min_lr, lr] or rises after warmup") {
+TEST_CASE("schedule: no type leaves [min_lr, lr], and only restarts rise after warmup") {
   for (const char* type : kTypes)
     for (int64_t total : {11, 12, 100, 1000}) {
+      const bool restarts = std::string_view(type) == "cosine_restarts";
       double before = kLr;
       for (int64_t step = 10; step < total + 200; ++step) {
         double lr = learning_rate(of(type), kLr, step, total);
         CHECK(lr <= before * (1 + 1e-12));
         CHECK(lr >= 3e-5 * (1 - 1e-12));
-        before = lr;
+        if (!restarts) before = lr;
       }
     }
 }
@@ -147,6 +156,55 @@ TEST_CASE("schedule: degenerate lengths stay finite and within bounds") {
               CHECK(lr > 0);
               CHECK(lr <= kLr * (1 + 1e-12));
             }
+}
+
+TEST_CASE("schedule: warmup rises from its initial rate, in its shape") {
+  ScheduleConfig c = of("constant");
+  c.warmup_init_lr = 1e-4;
+  CHECK(near(learning_rate(c, kLr, 0, 100), 1.2e-4));
+  CHECK(near(learning_rate(c, kLr, 4, 100), 2e-4));
+  CHECK(near(learning_rate(c, kLr, 9, 100), kLr));
+  c.warmup_shape = "cosine";
+  CHECK(near(learning_rate(c, kLr, 4, 100), 2e-4));
+  CHECK(near(learning_rate(c, kLr, 0, 100),
+             1e-4 + 2e-4 * 0.5 * (1 - std::cos(std::numbers::pi / 10))));
+  CHECK(near(learning_rate(c, kLr, 9, 100), kLr));
+}
+
+TEST_CASE("schedule: rates without an end fall to min_lr and no further") {
+  for (const char* type : {"exponential", "multistep"}) {
+    ScheduleConfig c = of(type, 0);
+    c.milestones = {1, 2, 3, 4, 5};
+    for (int64_t step = 0; step < 4; ++step)
+      CHECK(near(learning_rate(c, kLr, step, 5), std::max(3e-5, kLr * std::pow(0.5, step))));
+    CHECK(near(learning_rate(c, kLr, 1'000'000, 5), 3e-5));
+  }
+}
+
+TEST_CASE("schedule: after the last stage its end remains, and warmup comes before the first") {
+  ScheduleConfig c = of("stages", 2);
+  c.stages = parse_yaml(
+      "[{type: constant, steps: 3}, {steps: 4, to: 0.5}, {type: exponential, "
+      "steps: 2, to: 0.125}]",
+      "stages");
+  const double wanted[] = {0.5, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.25, 0.125, 0.125};
+  for (int64_t step = 0; step < 13; ++step)
+    CHECK(near(learning_rate(c, kLr, step, 100), kLr * wanted[step]));
+}
+
+TEST_CASE("schedule: faults of stages are found") {
+  auto fault = [](const char* item) {
+    Report report;
+    read_items<ScheduleStage>(parse_yaml(item, "r.yaml"), "scheduler.stages", report);
+    return report.text();
+  };
+  CHECK(fault("[{steps: 5, to: 0.1}]").empty());
+  CHECK(fault("[{type: constant, steps: 5}]").empty());
+  CHECK(fault("[{steps: 5}]").find("needs to") != std::string::npos);
+  CHECK(fault("[{to: 1}]").find("scheduler.stages[0].steps") != std::string::npos);
+  CHECK(fault("[{type: exponential, steps: 5, to: 0}]").find("ends at 0") != std::string::npos);
+  CHECK(fault("[{type: constant, steps: 5, from: 1, to: 0}]").find("one rate") !=
+        std::string::npos);
 }
 
 }  // namespace
