@@ -233,6 +233,8 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
                           std::span<const std::vector<Tensor>> matrix_state, const Tensor& value) {
   const bool whole = plan.scope == UpdateScope::whole_matrices;
   const Parameter& p = plan.parameter;
+  const ParamRate rate =
+      step.rates ? step.rates(p) : ParamRate{step.lr, p.decay ? step.weight_decay : 0};
   const ParamUpdate update{
       .ctx = ctx_,
       .param = plan.info,
@@ -246,8 +248,8 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
       .state = tensors.subspan(2),
       .matrix_state = matrix_state,
       .value = value,
-      .lr = step.lr_factor ? step.lr * step.lr_factor(p) : step.lr,
-      .weight_decay = p.decay ? step.weight_decay : 0,
+      .lr = rate.lr,
+      .weight_decay = rate.weight_decay,
       .grad_scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip)),
       .step = step.step};
   call_plugin(optimizer_, "update()", [&] { optimizer_.update(update); });

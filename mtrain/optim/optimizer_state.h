@@ -11,6 +11,7 @@
 #include "mtrain/comm/communicator.h"
 #include "mtrain/optim/optimizer.h"
 #include "mtrain/optim/param_buckets.h"
+#include "mtrain/optim/param_rates.h"
 
 namespace mtrain {
 
@@ -35,10 +36,10 @@ class MT_API OptimizerState {
     double clip = 0;        // maximum norm; 0: no clipping
     double grad_norm = 0;   // the result of grad_norm()
     int64_t step = 1;
-    std::function<double(const Parameter&)> lr_factor = {};  // of a parameter; empty: 1
+    /// Of a parameter; empty: `lr`, and `weight_decay` if it is decayed by default.
+    std::function<ParamRate(const Parameter&)> rates = {};
   };
-  /// Updates the parameters and calls ParamBuckets::sync_values(). Weight decay applies to
-  /// parameters with `decay`. Collective.
+  /// Updates the parameters and calls ParamBuckets::sync_values(). Collective.
   void update(const Step& step);
   /// Allocates the memory of an update, with Optimizer::workspace(), and changes nothing: for a dry
   /// run.

@@ -9,6 +9,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/comm/launcher.h"
 #include "mtrain/config/read_items.h"
+#include "mtrain/optim/param_rates.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/recipe/epochs.h"
 #include "mtrain/recipe/foreign_names.h"
@@ -134,6 +135,7 @@ void check_schedule_file(Recipe& recipe) {
 
 /// Reports the faults of settings that are lists of maps.
 void check_item_lists(Recipe& recipe) {
+  read_items<ParamGroup>(recipe.settings.optimizer.groups, "optimizer.groups", recipe.report);
   read_items<ScheduleStage>(recipe.settings.scheduler.stages, "scheduler.stages", recipe.report);
 }
 

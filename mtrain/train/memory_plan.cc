@@ -48,7 +48,7 @@ struct StageOutput {
 
 /// Runs the program of one pipeline rank without computing; adds its memory to `plan`.
 void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, StageOutput& stream,
-             MemoryPlan& plan) {
+             ParamRates& rates, MemoryPlan& plan) {
   const Settings& s = recipe.settings;
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp,
           ranks = s.ranks() % copy == 0 ? s.ranks() : copy;
@@ -63,6 +63,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
                                  .pipeline_rank = pipeline_rank};
   Session session(recipe, plugins, options);
   ExecutionContext& ctx = *session.ctx;
+  rates.add(session.parameters);
   OptimizerContext context{ctx, s.mixed_precision.compute_type()};
   auto optimizer =
       plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
@@ -144,10 +145,24 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
 
 }  // namespace
 
+std::vector<std::string> check_param_groups(const Recipe& recipe, PluginHost& plugins) {
+  if (!recipe.settings.optimizer.has_groups()) return {};
+  ParamRates rates = param_rates(recipe);
+  const Recipe here = recipe_on_cpu(recipe);
+  const Session whole(here, plugins, {.initialise = false, .planning = true});
+  rates.add(whole.parameters);
+  rates.require_matches();
+  return rates.lines();
+}
+
 MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   MemoryPlan plan;
   StageOutput stream;
-  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r) dry_run(recipe, plugins, r, stream, plan);
+  ParamRates rates = param_rates(recipe);
+  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r)
+    dry_run(recipe, plugins, r, stream, rates, plan);
+  rates.require_matches();
+  plan.param_groups = rates.lines();
   return plan;
 }
 

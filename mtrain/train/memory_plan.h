@@ -3,6 +3,7 @@
 // memory; it takes the time to build tokenizer, model and optimizer. Counts memory of tensors only,
 // without workspace that kernels allocate themselves. Stateless functions.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "mtrain/pipeline/stage_steps.h"
@@ -25,10 +26,14 @@ struct MemoryPlan {
   int64_t products = 0;       // those of trained matrices that each token is multiplied by
   int64_t trained = 0;        // those that are not frozen
   int64_t saved = 0;          // floats of a checkpoint: trained parameters and their state
-  std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
-  std::vector<InnerStepRules> steps;    // of the built model, by pipeline rank
+  std::vector<std::string> param_groups;  // ParamRates::lines()
+  std::vector<MemoryBreakdown> stages;    // at their peaks, by pipeline rank; the first is at_peak
+  std::vector<InnerStepRules> steps;      // of the built model, by pipeline rank
 };
 
+/// Throws Error(config) for groups of parameters (optimizer.groups, embedding_lr) that this model
+/// does not have. Returns ParamRates::lines().
+MT_API std::vector<std::string> check_param_groups(const Recipe& recipe, PluginHost& plugins);
 /// Plans a training step for rank 0 and for one rank of every other pipeline rank, and an
 /// evaluation if its micro-batches are larger. Builds tokenizer, model and optimizer, so it throws
 /// their errors.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 
+#include "mtrain/config/read_items.h"
 #include "mtrain/dist/kept_pieces.h"
 
 namespace mtrain {
@@ -86,12 +87,30 @@ std::optional<AdapterPlan> adapter_plan(const Settings& s) {
        .train = peft.train});
 }
 
-std::function<double(const Parameter&)> lr_factor(const Settings& s) {
-  const bool low_rank = s.peft.type == "lora" || s.peft.type == "dora";
-  if (!low_rank || s.peft.lr_ratio == 1) return {};
-  return [ratio = s.peft.lr_ratio](const Parameter& p) {
+namespace {
+
+std::function<double(const Parameter&)> adapter_factor(const PeftSection& peft) {
+  const bool low_rank = peft.type == "lora" || peft.type == "dora";
+  if (!low_rank || peft.lr_ratio == 1) return {};
+  return [ratio = peft.lr_ratio](const Parameter& p) {
     return p.global.rank() == 1 || p.name.ends_with(".lora_b") ? ratio : 1.0;
   };
+}
+
+}  // namespace
+
+ParamRates param_rates(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  return ParamRates({.lr = s.optimizer.lr,
+                     .weight_decay = s.optimizer.weight_decay,
+                     .schedule = s.scheduler,
+                     .total_steps = s.train.steps,
+                     .groups = require_items<ParamGroup>(s.optimizer.groups, "optimizer.groups"),
+                     .embedding_lr = s.optimizer.embedding_lr,
+                     .embedding_min_lr = s.optimizer.embedding_min_lr,
+                     .layer_decay = s.optimizer.layer_decay,
+                     .layers = recipe.config.fact(Fact::layers).value_or(0),
+                     .factor = adapter_factor(s.peft)});
 }
 
 std::optional<CodedFormat> frozen_format(const Settings& s) {

@@ -1,14 +1,13 @@
 // Converts the settings of a recipe to options of nn's layers and of the reduction of gradients.
 // Stateless functions; safe from any thread.
 #pragma once
-#include <functional>
-
 #include "mtrain/nn/adapter.h"
 #include "mtrain/nn/block_plan.h"
 #include "mtrain/nn/coded_parameter.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
+#include "mtrain/optim/param_rates.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -20,9 +19,9 @@ BlockPlan block_plan(const Settings& settings, const ParallelContext* parallel);
 ReduceOptions reduce_options(const Settings& settings);
 /// Which weights get adapters, and what else is trained: peft.*. Nothing if everything is trained.
 std::optional<AdapterPlan> adapter_plan(const Settings& settings);
-/// The learning rate of a parameter, divided by that of the run: peft.lr_ratio for b of adapters
-/// and for vectors, as in peft. Empty: 1 for all.
-std::function<double(const Parameter&)> lr_factor(const Settings& settings);
+/// The learning rates and weight decays of parameters: optimizer.*, scheduler.*, and
+/// peft.lr_ratio for b of adapters and for vectors, as in peft.
+ParamRates param_rates(const Recipe& recipe);
 /// How frozen weights are stored: peft.base. Nothing: in the compute dtype.
 std::optional<CodedFormat> frozen_format(const Settings& settings);
 /// Which matrix products are in FP8 or FP4, and how: mixed_precision.*.

@@ -33,8 +33,9 @@ struct RunInfo {
   double flops_per_token = 0;      // of forward and backward, without recomputation and without
                                    // the gradients of frozen weights
   MemoryBreakdown planned_memory;  // the planned memory in use at the peak
-  std::string pipeline;            // how the model is split into stages; empty without a pipeline
-  size_t planned_bytes = 0;        // planned memory taken from the device, including cached blocks
+  std::vector<std::string> param_groups;  // ParamRates::lines()
+  std::string pipeline;      // how the model is split into stages; empty without a pipeline
+  size_t planned_bytes = 0;  // planned memory taken from the device, including cached blocks
 };
 
 /// " (auto: this CPU has no bf16 arithmetic)"; empty where the recipe names the type.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -165,6 +166,7 @@ void Trainer::build_step() {
       session_.plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   buckets_.emplace(*session_.ctx, session_.parameters, sharding_options(s, mesh_));
   optimizer_state_.emplace(*session_.ctx, *buckets_, *optimizer_);
+  rates_.emplace(param_rates(recipe_)).add(session_.parameters);
   interpreter_.emplace(*session_.ctx, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_, reduce_options(s));
   set_step_hooks(*interpreter_, *buckets_, *reducer_);
@@ -323,9 +325,10 @@ StepMetrics Trainer::step() {
   // 3. update the shards of this rank
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
-  bool updated = update(loss, grad_norm, lr);
+  bool updated = update(loss, grad_norm);
   auto figures = end_step(updated);
   add_objective_figures(loss, figures);
+  std::ranges::copy(rates_->figures(state_.step), std::back_inserter(figures));
   if (s.logger.params_norm)
     figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
 
@@ -398,7 +401,7 @@ StepLoss Trainer::forward_backward(std::span<const MicroBatch> batches) {
   return loss;
 }
 
-bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
+bool Trainer::update(const StepLoss& loss, double grad_norm) {
   const Settings& s = recipe_.settings;
   finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
@@ -412,13 +415,11 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   } else if (finite) {
     PhaseTimer timer(session_.ctx->profile(), "optimizer");
     ++state_.updates;
-    optimizer_state_->update({.lr = lr,
-                              .weight_decay = s.optimizer.weight_decay,
-                              .grad_scale = 1 / scaler_.scale(),
+    optimizer_state_->update({.grad_scale = 1 / scaler_.scale(),
                               .clip = s.optimizer.clip_grad,
                               .grad_norm = grad_norm,
                               .step = state_.updates,
-                              .lr_factor = lr_factor(s)});
+                              .rates = rates_->at(state_.step)});
     state_.skips = 0;
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);

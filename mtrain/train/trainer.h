@@ -172,7 +172,7 @@ class MT_API Trainer {
   LoaderConfig training_loader(int64_t samples) const;
   bool records_step();
   StepLoss forward_backward(std::span<const MicroBatch> batches);
-  bool update(const StepLoss& loss, double grad_norm, double lr);
+  bool update(const StepLoss& loss, double grad_norm);
   std::string loss_scale_remedy() const;
   /// For a non-finite loss or gradient norm: skips the update or ends the run, as
   /// train.on_nonfinite says.
@@ -228,6 +228,7 @@ class MT_API Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;
   std::optional<OptimizerState> optimizer_state_;
+  std::optional<ParamRates> rates_;
   std::optional<Teacher> teacher_;  // of objective.type=distillation
   std::string teacher_identity_;
   std::optional<AnswerObjective> answers_;  // absent: the losses of single tokens

@@ -33,6 +33,7 @@ void Trainer::fill_info() {
            .seq_length = s.model.seq_length,
            .flops_per_token = computed_flops_per_token(),
            .planned_memory = planned_.at_peak,
+           .param_groups = planned_.param_groups,
            .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
            .planned_bytes = planned_.reserved};
 }

@@ -1,5 +1,6 @@
 // mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory,
-// for adapters, whose weights only the model knows, and for objectives over answers.
+// for adapters and groups of parameters, which only the model knows, and for objectives over
+// answers.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -73,6 +74,12 @@ std::string resize_line(const Recipe& recipe, const CheckOptions& options) {
              recipe.folder_vocab, "; --data says how many are added or dropped\n");
 }
 
+std::string group_lines(const std::vector<std::string>& groups) {
+  std::string out;
+  for (const std::string& group : groups) out += cat("  group ", group, '\n');
+  return out;
+}
+
 /// How long the run is: "100 steps of 4 x 256 tokens = 102k tokens".
 std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
@@ -100,7 +107,7 @@ int report_section(Recipe& recipe, const char* prefix, const Check& check) {
     return 0;
   } catch (const Error& error) {
     const std::string& message = error.message();
-    const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.");
+    const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.[]0123456789");
     const std::string path = message.starts_with(prefix) ? message.substr(0, end) : "";
     const Node* setting = path.empty() ? nullptr : recipe.config.root().find(path);
     const bool named = setting && message.substr(path.size()).starts_with(": ");
@@ -129,6 +136,10 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     data.status = report_section(recipe, "objective.", [&] { make_objective(recipe, plugins); });
   if (data.status == 0 && recipe.report.ok())
     data.status = report_section(recipe, "peft.", [&] { check_adapters(recipe, plugins); });
+  std::vector<std::string> groups;
+  if (data.status == 0 && recipe.report.ok())
+    data.status =
+        report_section(recipe, "optimizer.", [&] { groups = check_param_groups(recipe, plugins); });
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
     cli.status = data.status != 0 ? data.status : recipe.report.exit_status();
@@ -164,8 +175,8 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << (s.batches().periods().size() > 1 ? "at most " : "")
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
             << ranks_line(recipe) << resize_line(recipe, options)
-            << step_lines(recipe, options, built) << data.text << "  run folder "
-            << recipe.run_directory().string() << '\n';
+            << step_lines(recipe, options, built) << group_lines(groups) << data.text
+            << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory "
               << (plan->ranks_here > 1 ? cat(plan->ranks_here, " ranks, each ") : std::string())

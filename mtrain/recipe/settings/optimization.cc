@@ -91,16 +91,13 @@ void TrainSection::bind_faults(Fields& f) {
 }
 
 void OptimizerSection::bind(Fields& f) {
-  const std::string groups = "learning rates per parameter group",
-                    offload = "optimizer state in host memory",
-                    small = "low-precision optimizer state";
   f("type", type, "the optimizer plugin")
       .plugin("optimizer")
       .resume(impossible)
       .renamed_from({"optimizer"});
   f("lr", lr, "peak learning rate").min(0).example("3e-4").renamed_from({"learning_rate"});
   f("weight_decay", weight_decay,
-    "weight decay of matrices; biases and norm weights are not decayed")
+    "weight decay of matrices; biases and norm weights are not decayed, unless groups says so")
       .min(0);
   f("clip_grad", clip_grad,
     "maximum L2 norm of the whole gradient; larger gradients are scaled down to it; 0: no clipping")
@@ -110,15 +107,37 @@ void OptimizerSection::bind(Fields& f) {
     "skip updates whose gradient norm before clipping exceeds this; null: skip none")
       .exclusive_min(0)
       .renamed_from({"grad_norm_skip_threshold"});
-  f("embedding_lr", embedding_lr, "peak learning rate of embedding and output head; null: lr")
+  bind_groups(f);
+  bind_storage(f);
+}
+
+void OptimizerSection::bind_groups(Fields& f) {
+  f("groups", groups,
+    "parameters with other rates: a list of maps with match (names, as in peft.targets) or role "
+    "(matrix, embedding, head, norm, bias, expert_matrix, router, other) or both, and with lr or "
+    "lr_scale, min_lr, weight_decay; a parameter may be in one group")
+      .example("[{role: norm, weight_decay: 0.1}, {match: 'layers.0.*', lr_scale: 0.5}]")
+      .merge_replace();
+  f("embedding_lr", embedding_lr,
+    "peak learning rate of the embedding of tokens and of the output head; null: lr")
       .min(0)
-      .needs(groups)
       .renamed_from({"decoupled_lr"});
   f("embedding_min_lr", embedding_min_lr,
     "learning rate of embedding and output head at the end of the decay; null: scheduler.min_lr")
       .min(0)
-      .needs(groups)
       .renamed_from({"decoupled_min_lr"});
+  f("layer_decay", layer_decay,
+    "learning rate of a block, divided by that of the next one; the last block and the head have "
+    "lr, and embeddings are below the first block")
+      .exclusive_min(0)
+      .max(1)
+      .example("0.9")
+      .renamed_from({"layerwise_lr_decay", "layer_lr_decay"});
+}
+
+void OptimizerSection::bind_storage(Fields& f) {
+  const std::string offload = "optimizer state in host memory",
+                    small = "low-precision optimizer state";
   f("exp_avg_dtype", exp_avg_dtype, "data type of the first moment (running mean of the gradient)")
       .one_of({"fp32", "bf16", "fp16", "fp8"})
       .needs(small);

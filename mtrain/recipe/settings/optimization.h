@@ -8,6 +8,7 @@
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/config/fields.h"
+#include "mtrain/config/tree.h"
 
 namespace mtrain {
 
@@ -38,12 +39,21 @@ struct TrainSection {
 
 struct OptimizerSection {
   std::string type = "adamw";
-  double lr = 3e-4, weight_decay = 0.1, clip_grad = 1.0;
+  double lr = 3e-4, weight_decay = 0.1, clip_grad = 1.0, layer_decay = 1.0;
+  Node groups;  // a list of ParamGroup
   std::optional<double> embedding_lr, embedding_min_lr, skip_grad_norm;
   std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";
   double offload_fraction = 0;
   bool offload_overlap = false;
   void bind(Fields& f);
+  /// Whether some parameters have a learning rate or weight decay of their own.
+  bool has_groups() const {
+    return (groups.is_list() && groups.size() > 0) || embedding_lr || layer_decay != 1;
+  }
+
+ private:
+  void bind_groups(Fields& f);
+  void bind_storage(Fields& f);
 };
 
 struct MixedPrecisionSection {

@@ -181,6 +181,8 @@ class Console final : public Observer {
                                                                  : tokens * i.total_steps)),
               " tokens",
               i.first_step > 0 ? cat(", continuing after step ", grouped(i.first_step)) : ""));
+    for (const std::string& group : i.param_groups)
+      print(cat("  group  ", printable(group, kMaxText)));
     if (!i.pipeline.empty()) print(cat("  stages ", printable(i.pipeline, kMaxText)));
     if (i.planned_bytes > 0)
       print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));

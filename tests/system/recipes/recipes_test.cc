@@ -175,6 +175,7 @@ const std::vector<PublishedSize> kRows = {
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
     {"quickstart_lora", 3030000, 10000, "the same model", {}},
     {"quickstart_reward", 3030000, 10000, "the same model, with 256 weights of a score", {}},
+    {"quickstart_classes", 3030000, 10000, "the same model, with 512 weights of scores", {}},
     {"quickstart_tags", 3030000, 10000, "the same model, with 771 weights of scores", {}},
     {"quickstart_distill", 530000, 10000, "what `mtrain train` prints", {}},
     {"quickstart_dpo", 3030000, 10000, "the same model", {}},
