@@ -65,6 +65,12 @@ constexpr Combination kCombinations[] = {
     {"peft.type", "rslora", "write peft.type=lora and peft.rslora=true"},
 };
 
+/// A setting for a name, and the one for a file in its place.
+struct NameOrFile {
+  std::string_view name, file;
+};
+constexpr NameOrFile kNamesOrFiles[] = {{"dataset.chat_template", "dataset.template_path"}};
+
 /// Characters of word processors and other alphabets, and those of YAML that they look like.
 struct LookAlike {
   std::string_view found, meant;
@@ -226,6 +232,12 @@ std::string help_of_combination(std::string_view path, std::string_view word) {
   const std::string name = letters_and_digits(word);
   for (const Combination& row : kCombinations)
     if (row.path == path && row.word == name) return std::string(row.help);
+  const bool is_file = word.find('/') != std::string_view::npos || word.ends_with(".jinja") ||
+                       word.ends_with(".json");
+  for (const NameOrFile& row : kNamesOrFiles)
+    if (row.name == path && is_file)
+      return cat("write ", row.file, "=", visible(word, 200), ": ", row.name,
+                 " is the name of one that comes with mtrain");
   return {};
 }
 

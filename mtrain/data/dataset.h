@@ -29,7 +29,8 @@ struct DatasetContext {
   bool labels_of_tokens = false;  // each token has the scores, not only the last (model.labels_of)
   /// The token before the decoder's text (model.decoder_start_token), if the model says one.
   std::optional<int32_t> decoder_start = {};
-  bool log_summary = true;  // whether to log a summary of the data; only one rank does
+  std::string tokenizer_path = {};  // tokenizer.path, for messages; empty: it has none
+  bool log_summary = true;          // whether to log a summary of the data; only one rank does
 };
 
 enum class Split : uint8_t { train, valid, test };

@@ -297,8 +297,8 @@ JsonRecords json_records(const fs::path& path) {
 }  // namespace
 
 std::string PreparedData::tokenizer_path() const {
-  const fs::path folder = context_.tokenizer ? context_.tokenizer->folder() : fs::path();
-  return folder.empty() ? "" : cat(" ", setting_word("path", folder.string()));
+  return context_.tokenizer_path.empty() ? ""
+                                         : cat(" ", setting_word("path", context_.tokenizer_path));
 }
 
 PreparedData::File PreparedData::open(const std::string& text) const {

@@ -166,7 +166,7 @@ class PreferenceLoader {
       if (const std::string columns = both ? "" : mapped(needed); !columns.empty())
         return cat("if these are its answers: ", columns);
     return "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
-           "names";
+           "names; to train on answers as they are: dataset.type=sft objective.type=tokens";
   }
 
   std::string null_label(const Json& record) const {

@@ -48,6 +48,22 @@ bool all_have(std::span<const Json> records, const char* field, const Columns& c
                      [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
 }
 
+/// The formats whose fields at least `enough` records have.
+std::vector<const FormatInfo*> fitting_formats(std::span<const Json> records, int64_t enough,
+                                               const Columns& columns) {
+  std::vector<const FormatInfo*> found;
+  for (const FormatInfo& format : formats())
+    if (std::ranges::count_if(records, [&](const Json& record) {
+          return std::ranges::all_of(format.needed, [&](const char* field) {
+            return find_field(record, field, columns) != nullptr;
+          });
+        }) >= enough)
+      found.push_back(&format);
+  if (found.size() > 1)  // many files contain the whole text in addition to its parts
+    std::erase_if(found, [](const FormatInfo* f) { return f->format == RecordFormat::text; });
+  return found;
+}
+
 /// The setting with which records of other names are prompts with completions; empty: there is
 /// none.
 std::string likely_setting(std::span<const Json> records, FormatOptions options) {
@@ -100,16 +116,12 @@ RecordFormat detect_format(std::span<const Json> records, const FormatOptions& o
   MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
                 "wanted one object per line, or a list of objects");
   refuse_judged(records, options, where);
-  std::vector<const FormatInfo*> found;
-  auto fits = [&](const FormatInfo& format) {
-    return std::all_of(format.needed.begin(), format.needed.end(),
-                       [&](const char* field) { return all_have(records, field, columns); });
-  };
-  for (const auto& format : formats())
-    if (fits(format)) found.push_back(&format);
-  if (found.size() > 1)  // many files contain the whole text in addition to its parts
-    std::erase_if(found, [](const FormatInfo* f) { return f->format == RecordFormat::text; });
+  const std::vector<const FormatInfo*> found = fitting_formats(records, std::ssize(records), columns);
   if (found.size() == 1) return found[0]->format;
+  if (found.empty()) {  // a faulty record among them is reported where it is read
+    const auto most = fitting_formats(records, std::ssize(records) / 2 + 1, columns);
+    if (most.size() == 1) return most[0]->format;
+  }
   std::vector<std::string> names;
   for (const auto* format : found) names.emplace_back(format->name);
   const std::string likely = found.empty() ? likely_setting(records, options) : std::string();

@@ -224,13 +224,17 @@ DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer)
   };
   const Node* of = recipe.config.root().find("model.labels_of");
   const int64_t labels = number("model.labels", 0), start = number("model.decoder_start_token", -1);
+  const Node* path = recipe.config.root().find("tokenizer.path");
   return {.seq_length = recipe.settings.model.seq_length,
           .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
           .base_directory = recipe.directory,
           .tokenizer = tokenizer,
           .labels = labels,
           .labels_of_tokens = labels > 0 && of && of->as_text() == "token",
-          .decoder_start = start >= 0 ? std::optional(static_cast<int32_t>(start)) : std::nullopt};
+          .decoder_start = start >= 0 ? std::optional(static_cast<int32_t>(start)) : std::nullopt,
+          .tokenizer_path = path && path->is(NodeKind::string) && !path->as_text().empty()
+                                ? recipe.resolve(path->as_text()).string()
+                                : std::string()};
 }
 
 SchemaCatalog schema_catalog(const PluginHost& plugins) {

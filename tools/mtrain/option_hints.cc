@@ -51,10 +51,12 @@ std::string setting_for_option(const std::string& option, const std::vector<std:
     settings = settings_named(std::string(foreign->setting), catalog);
   if (settings.empty()) settings = settings_named(name, catalog), foreign = nullptr;
   if (settings.empty()) return "";
-  const std::string value = printable(option_value(option, words), 60);
+  // Where the values of the two differ, the note says how, and the given value is no advice.
+  const bool differs = foreign && !foreign->how.empty();
+  const std::string value = differs ? "…" : printable(option_value(option, words), 60);
   for (auto& setting : settings) setting += "=" + value;
-  return cat("write ", join(settings, " or "), ": settings have no dashes",
-             foreign && !foreign->how.empty() ? cat(" (", foreign->how, ")") : "");
+  return cat("write ", join(settings, " or "),
+             differs ? cat(", without dashes: ", foreign->how) : ": settings have no dashes");
 }
 
 }  // namespace mtrain
