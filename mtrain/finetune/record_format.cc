@@ -116,7 +116,8 @@ RecordFormat detect_format(std::span<const Json> records, const FormatOptions& o
   MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
                 "wanted one object per line, or a list of objects");
   refuse_judged(records, options, where);
-  const std::vector<const FormatInfo*> found = fitting_formats(records, std::ssize(records), columns);
+  const std::vector<const FormatInfo*> found =
+      fitting_formats(records, std::ssize(records), columns);
   if (found.size() == 1) return found[0]->format;
   if (found.empty()) {  // a faulty record among them is reported where it is read
     const auto most = fitting_formats(records, std::ssize(records) / 2 + 1, columns);

@@ -18,6 +18,7 @@ std::string to_json(const CheckpointMeta& m) {
              {"good_steps", s.good_steps},
              {"bad_steps", s.bad_steps}};
   if (s.skips > 0) state["skips"] = s.skips;  // otherwise digests equal those of older versions
+  if (s.validation_due) state["validation_due"] = true;
   if (const auto& v = s.validations; v.last >= 0)
     state["validations"] = {{"last", v.last},           {"best_loss", v.best_loss},
                             {"best_step", v.best_step}, {"waited", v.waited},
@@ -51,6 +52,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.state.good_steps = s.at("good_steps").get<int64_t>();
     m.state.bad_steps = s.value("bad_steps", int64_t{0});
     m.state.skips = s.value("skips", int64_t{0});
+    m.state.validation_due = s.value("validation_due", false);
     if (s.contains("validations")) {
       const json& v = s["validations"];
       m.state.validations = {.last = v.at("last").get<int64_t>(),

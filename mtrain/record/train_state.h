@@ -17,6 +17,7 @@ struct TrainState {
   int64_t good_steps = 0;  // consecutive finite steps since the loss scale last grew
   int64_t bad_steps = 0;   // non-finite steps that count towards the hysteresis (loss_scaler.h)
   int64_t skips = 0;       // consecutive updates skipped because of their loss or gradient norm
+  bool validation_due = false;  // the run was stopped during the validation after this step
   /// The validations so far, for validation.patience and checkpoint.keep_best.
   struct Validations {
     int64_t last = -1;         // step of the last one; -1: none, or the run does not need it

@@ -39,9 +39,9 @@ void Trainer::forget_other_validations() {
 
 void Trainer::continue_validations() {
   const Settings& s = recipe_.settings;
-  if (!tracks_best() || state_.step >= s.train.steps) return;
+  if (state_.step >= s.train.steps) return;
   TrainState::Validations& v = state_.validations;
-  if (s.checkpoint.keep_best) {
+  if (tracks_best() && s.checkpoint.keep_best) {
     auto is_there = [&](int64_t step) {
       std::error_code error;
       const int32_t mine = first() && step >= 0 && fs::exists(store_->step_folder(step), error);
@@ -54,9 +54,7 @@ void Trainer::continue_validations() {
       v.best_step = v.kept_step, v.best_loss = v.kept_loss;
     }
   }
-  const bool due = s.validation.interval > 0 && state_.step % s.validation.interval == 0;
-  if (due && state_.step > 0 && v.last < state_.step && v.last >= 0 && !out_of_patience())
-    validate();  // the run was stopped during it
+  if (state_.validation_due && s.validation.steps > 0 && !out_of_patience()) validate();
 }
 
 void Trainer::prepare_validation() {
@@ -67,6 +65,7 @@ void Trainer::prepare_validation() {
 bool Trainer::validate() {
   const std::optional<EvalMetrics> metrics = evaluate();
   validated_step_ = state_.step;
+  state_.validation_due = recipe_.settings.validation.steps > 0 && !metrics;
   if (metrics) generate_texts();
   if (!metrics || !tracks_best()) return false;
   std::vector<double> loss = {metrics->loss};

@@ -146,6 +146,32 @@ TEST_CASE("a broken tokenizer is reported at its setting, also if model.init_fro
   }
 }
 
+TEST_CASE(
+    "check --data: advice names the tokenizer's file, the faulty record, and settings that fit") {
+  Scratch scratch("mtrain-check-advice");
+  scratch.write("a.txt", "some text\n");
+  scratch.write("my.json", small_tokenizer_json());
+  std::string lines;
+  for (int i = 0; i < 8; ++i)
+    lines += i == 2 ? "{\"promt\": \"a\", \"completion\": \"b\"}\n"
+                    : "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+  scratch.write("x.jsonl", lines);
+  scratch.write("r.yaml", recipe("{type: sft, path: x.jsonl, split: '100,0,0'}",
+                                 "validation: {interval: 0, steps: 0}\n"));
+  const auto says = [&](const std::string& words, const std::string& part) {
+    const Outcome out = cli_in(scratch.path(), "check --data r.yaml " + words);
+    CHECK(out.status != 0);
+    CHECK_MESSAGE(has(out.err, part), out.err);
+  };
+  says("dataset=gpt dataset.path=a.txt tokenizer.type=hf tokenizer.path=my.json",
+       "--tokenizer hf path=" + (scratch / "my.json").string());
+  says("", "x.jsonl:3: ");
+  CHECK(cli_in(scratch.path(), "check --data r.yaml dataset.on_bad=skip").status == 0);
+  says("dataset=preference dataset.path=x.jsonl dataset.split=100,0,0 objective=dpo",
+       "to train on answers as they are: dataset.type=sft objective.type=tokens");
+  says("dataset.chat_template=mine/chat.jinja", "write dataset.template_path=mine/chat.jinja");
+}
+
 TEST_CASE("-q leaves out what is only information about the data") {
   Scratch scratch("mtrain-check-quiet");
   std::string chats;

@@ -181,8 +181,10 @@ TEST_CASE("an option that names a setting is answered with how a setting is writ
            {{"check", r, "--learning-rate", "1e-3"}, "write optimizer.lr=1e-3:"},
            {{"--optimizer.lr=1", r}, "write optimizer.lr=1:"},
            {{r, "--micro-batch-size=2"}, "write train.micro_batch_size=2"},
-           {{r, "--optim=adamw_torch"}, "type=…, without dashes: adamw_torch and adamw_torch_fused are adamw"},
-           {{r, "--bf16", "true"}, "dtype=…, without dashes: bf16: true is mixed_precision.dtype=bf16"},
+           {{r, "--optim=adamw_torch"},
+            "type=…, without dashes: adamw_torch and adamw_torch_fused are adamw"},
+           {{r, "--bf16", "true"},
+            "dtype=…, without dashes: bf16: true is mixed_precision.dtype=bf16"},
            {{r, "--nprocs", "2"}, "did you mean --nproc?"},
            {{r, "--bananas"}, "run `mtrain train --help`"},
            {{"plugins", "ls", "--lr=1"}, "run `mtrain plugins ls --help`"}}) {

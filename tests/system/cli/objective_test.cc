@@ -278,6 +278,8 @@ TEST_CASE("an objective refuses what it cannot learn from") {
       refuses(cat(command, " objective.label_smoothing=0.1 objective.loss=", loss), 10,
               "objective.label_smoothing has no effect", "choose the loss sigmoid");
   }
+  refuses("check --data r.yaml objective.label_smoothing=0.1 objective.loss=ipo", 10,
+          "error[config] objective.label_smoothing: objective.label_smoothing has no effect");
   for (const char* command : {"check --data r.yaml", "r.yaml -q run.dir=b"})
     refuses(cat(command, " dataset.path=l.jsonl"), 11, "l.jsonl:1: has one answer",
             "objective=kto");

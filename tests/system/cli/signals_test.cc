@@ -106,6 +106,19 @@ TEST_CASE(
                   out.err);
     CHECK(fs::exists(folder / "checkpoints/step-7"));
     for (const Json& row : rows(folder, "val_loss")) CHECK(row.at("val_loss").is_null());
+    // The run continues with this validation, and then like one that was not stopped.
+    const auto train = [&](const fs::path& to) {
+      const Outcome done =
+          cli({recipe, "-q", "run.dir=" + to.string(), std::string("dist.nproc=") + ranks,
+               "validation.steps=2", "validation.interval=7"});
+      REQUIRE_MESSAGE(done.status == 0, done.err);
+      std::vector<std::string> losses;
+      for (const Json& row : rows(to, "val_loss"))
+        if (!row.at("val_loss").is_null())
+          losses.push_back(row.at("step").dump() + ": " + row.at("val_loss").dump());
+      return losses;
+    };
+    CHECK(train(folder) == train(scratch / (std::string("whole") + ranks)));
   }
 }
 

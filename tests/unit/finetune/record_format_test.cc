@@ -59,6 +59,13 @@ TEST_CASE("the fields of the first records say the format") {
                [] { detect(R"({"question":"a","answer":"b"})"); });
   expect_error(ErrorClass::data, {"by its first record: its fields are"},
                [] { detect(R"({"question":"a"})"); });
+  // A faulty record among the first is reported by its place, where it is read.
+  std::vector<Json> records(5, Json::parse(R"({"prompt":"a","completion":"b"})"));
+  records[2] = Json::parse(R"({"promt":"a","completion":"b"})");
+  CHECK(detect_format(records, {}, "x.jsonl") == prompt_completion);
+  records[1] = records[3] = records[2];
+  expect_error(ErrorClass::data, {"cannot tell the format of x.jsonl by its first 5 records"},
+               [&] { detect_format(records, {}, "x.jsonl"); });
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
   expect_error(ErrorClass::data,
