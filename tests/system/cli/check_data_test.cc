@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shell.h"
+#include "small_tokenizer.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -150,7 +151,7 @@ TEST_CASE(
     "check --data: advice names the tokenizer's file, the faulty record, and settings that fit") {
   Scratch scratch("mtrain-check-advice");
   scratch.write("a.txt", "some text\n");
-  scratch.write("my.json", small_tokenizer_json());
+  scratch.write("my.json", small_tokenizer());
   std::string lines;
   for (int i = 0; i < 8; ++i)
     lines += i == 2 ? "{\"promt\": \"a\", \"completion\": \"b\"}\n"
