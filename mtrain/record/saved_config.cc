@@ -16,6 +16,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxText = 16 << 20;  // bytes of one saved text
 
+constexpr const char* kWeights = "weights";
+
 std::string dump(const OrderedJson& json) {
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -120,9 +122,20 @@ SavedIdentity identity_of(const SavedConfig& config) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
                                                                          : std::string();
   };
-  return {text("name"),    text("directory"),     text("data"),         text("tokenizer"),
-          text("run"),     text("checkpoints"),   text("arithmetic"),   text("invocation"),
-          text("exports"), text("chat_template"), text("source_config")};
+  std::map<std::string, std::string> weights;
+  if (json.is_object() && json.contains(kWeights) && json[kWeights].is_object())
+    for (const auto& [setting, digest] : json[kWeights].items())
+      if (digest.is_string()) weights[setting] = digest;
+  return {text("name"),    text("directory"),     text("data"),          text("tokenizer"),
+          text("run"),     text("checkpoints"),   text("arithmetic"),    text("invocation"),
+          text("exports"), text("chat_template"), text("source_config"), std::move(weights)};
+}
+
+void set_weights(SavedConfig& config, const std::map<std::string, std::string>& weights) {
+  OrderedJson json = OrderedJson::parse(config.environment, nullptr, false);
+  if (!json.is_object()) return;
+  json[kWeights] = weights;
+  config.environment = dump(json);
 }
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {
@@ -188,6 +201,16 @@ std::vector<std::string> changed_data(const SavedConfig& before, const SavedConf
         cat("tokenizer: ", printable(a.tokenizer, 200), " -> ", printable(b.tokenizer, 200)));
   for (const std::string& change : data_changes(a.data, b.data))
     out.push_back(cat("data: ", change));
+  return out;
+}
+
+std::vector<std::string> changed_weights(const SavedConfig& before, const SavedConfig& now) {
+  const auto then = identity_of(before).weights, here = identity_of(now).weights;
+  std::vector<std::string> out;
+  for (const auto& [setting, digest] : then) {
+    const auto found = here.find(setting);
+    if (found == here.end() || found->second != digest) out.push_back(setting);
+  }
   return out;
 }
 

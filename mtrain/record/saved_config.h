@@ -22,7 +22,7 @@ struct MT_API SavedConfig {
   std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run",
                             // "checkpoints", "exports", "invocation", "binaries", "plugins",
                             // "data", "tokenizer", "arithmetic", "chat_template",
-                            // "source_config"}
+                            // "source_config", "weights"}
 };
 
 /// One JSON object, without the texts that a checkpoint stores separately.
@@ -54,8 +54,13 @@ struct SavedIdentity {
   std::string chat_template;  // with which conversations were formatted; empty: none, or not
                               // recorded by an older version
   std::string source_config;  // config.json of the folder of model.init_from; likewise
+  /// Digests of the weights that the run read at its start, by setting ("model.init_from"); empty:
+  /// none, or not recorded by an older version.
+  std::map<std::string, std::string> weights = {};
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);
+/// Records `weights` as those of the configuration.
+MT_API void set_weights(SavedConfig& config, const std::map<std::string, std::string>& weights);
 /// Where each value was set, from the provenance: {"optimizer.lr", "recipes/x.yaml:3:5"}.
 MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
 /// The programs that differ now: "a different build of the plugin model llama".
@@ -65,5 +70,7 @@ MT_API std::vector<std::string> changed_since(const SavedConfig& before, const S
 /// The same for the training data and the tokenizer: "data: files[0].bin_bytes: 812 -> 900",
 /// "tokenizer: … -> …". Empty when `before` does not record them.
 MT_API std::vector<std::string> changed_data(const SavedConfig& before, const SavedConfig& now);
+/// The settings whose weights differ. Empty when `before` does not record them.
+MT_API std::vector<std::string> changed_weights(const SavedConfig& before, const SavedConfig& now);
 
 }  // namespace mtrain

@@ -57,6 +57,23 @@ std::string base_identity(const Recipe& recipe) {
   return out;
 }
 
+std::map<std::string, std::string> weights_at_start(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  std::map<std::string, std::string> out;
+  if (!s.model.init_from.empty())
+    out["model.init_from"] = base_identity(recipe.resolve(s.model.init_from));
+  if (s.objective.type == "distillation" && !s.objective.teacher.empty())
+    out["objective.teacher"] = base_identity(recipe.resolve(s.objective.teacher));
+  if (s.peft.frozen() && !s.peft.init_from.empty()) {
+    Sha256 digest;
+    const fs::path folder = recipe.resolve(s.peft.init_from);
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+      digest.update(MappedFile(folder / file).bytes());
+    out["peft.init_from"] = digest.hex();
+  }
+  return out;
+}
+
 void require_base(const Recipe& recipe, const std::string& trained_on,
                   const std::string& checkpoint) {
   if (base_identity(recipe) == trained_on) return;

@@ -154,6 +154,8 @@ void Trainer::build() {
                                  : session_.device.substr(0, session_.device.find(',')),
                              mesh_.token(), dataset_->chat_template());
   resume();
+  if (first() && saved_step_ < 0 && s.train.steps > 0)
+    set_weights(saved_, weights_at_start(recipe_));
   forget_other_validations();
   if (!weights_only()) follow_batch_schedule();
   fill_info();

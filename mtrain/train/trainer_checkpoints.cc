@@ -256,6 +256,8 @@ void Trainer::resume() {
              fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "",
              ": initialized instead");
   state_ = before.state;
+  if (before.saved != "{}")
+    set_weights(saved_, identity_of(saved_config_from_json(before.saved, "")).weights);
   if (answers_) answers_->continue_with(before.reference);
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;

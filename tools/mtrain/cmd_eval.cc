@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -14,6 +15,7 @@
 #include "mtrain/recipe/input_paths.h"
 #include "mtrain/record/data_changes.h"
 #include "mtrain/train/answer_records.h"
+#include "mtrain/train/base_weights.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
@@ -117,7 +119,8 @@ void require_reference(const ModelSource& source, const std::string& from, Plugi
 /// another split, or records that training did not reach. Loaded when it is needed.
 class InitialModel {
  public:
-  InitialModel(const Recipe& recipe, PluginHost& plugins) : recipe_(recipe), plugins_(plugins) {}
+  InitialModel(const SavedRun& run, PluginHost& plugins)
+      : recipe_(run.recipe), weights_(identity_of(run.config).weights), plugins_(plugins) {}
 
   std::vector<ReferenceLogps::Entry> operator()(const MicroBatch& batch) {
     if (!session_) load();
@@ -135,6 +138,14 @@ class InitialModel {
     log_info(
         "the run has not stored the references of all these records: they are computed with "
         "its initial model");
+    const auto now = weights_at_start(recipe_);
+    for (const auto& [setting, digest] : weights_)
+      if (const auto found = now.find(setting); found != now.end() && found->second != digest)
+        throw Error(ErrorClass::checkpoint,
+                    cat("the weights of ", setting,
+                        " have changed since the run began, and its references are those of its "
+                        "initial model"),
+                    "restore them, or evaluate records for which the run has stored references");
     session_.emplace(recipe_, plugins_, Session::Options{});
     interpreter_.emplace(*session_->ctx, session_->place(), session_->parameters);
     answers_ = make_answer_objective(*session_, nullptr);
@@ -142,6 +153,7 @@ class InitialModel {
   }
 
   const Recipe& recipe_;
+  const std::map<std::string, std::string> weights_;  // with which the run began
   PluginHost& plugins_;
   std::optional<Session> session_;
   std::optional<Interpreter> interpreter_;
@@ -173,7 +185,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
     answers->reference() = ReferenceLogps::read(
         fs::exists(moved) ? moved : ReferenceLogps::file_in(saved.recipe.run_directory()));
   }
-  InitialModel initial(saved.recipe, plugins);
+  InitialModel initial(saved, plugins);
   if (answers) {
     answers->set_missing_reference(std::ref(initial));
     interpreter.set_objective(std::ref(*answers));

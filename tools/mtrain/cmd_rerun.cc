@@ -171,12 +171,25 @@ bool sets_length(const Recipe& recipe, const std::vector<OverrideText>& override
   return false;
 }
 
-/// Changed data is refused, as in a resume, unless the user asks for it; other differences are
-/// warnings.
+/// What the user asks to be different.
+struct Asked {
+  bool data, weights;
+};
+
+/// Changed data and initial weights are refused, unless the user asks for them; other differences
+/// are warnings.
 void compare_with(const std::string& run, const SavedConfig& saved, const SavedConfig& now,
-                  bool other_data) {
+                  const Asked& asked) {
+  const std::vector<std::string> weights = changed_weights(saved, now);
+  if (!weights.empty() && !asked.weights)
+    throw Error(ErrorClass::checkpoint,
+                cat(run, " cannot be repeated, because the weights of ", join(weights, " and "),
+                    " have changed since it began"),
+                cat("restore them, or name the weights to use instead: ", weights.front(), "=…"));
+  for (const std::string& setting : weights)
+    log_warn("differs from ", run, ": the weights of ", setting, "; the result may differ");
   std::vector<std::string> data = changed_data(saved, now);
-  if (!data.empty() && !other_data)
+  if (!data.empty() && !asked.data)
     throw Error(ErrorClass::checkpoint,
                 cat(run, " cannot be repeated, because its training data has changed:\n  ",
                     join(data, "\n  ")),
@@ -234,7 +247,7 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
   const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
-  const bool other_data = sets(overrides, decides_data);
+  const Asked asked{sets(overrides, decides_data), sets(overrides, decides_weights)};
   const bool first = launched_rank() == 0;
   std::vector<RunPart> parts = parts_of_run(names[0], first);
   PluginHost plugins = plugin_host(cli);
@@ -263,7 +276,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
                              : cat("from step ", parts[i].first + 1, " on"));
     if (first) note_kept_dtype(recipes[i], parts[i].saved, plugins);
     auto log_changes = [&](const Trainer& trainer) {
-      compare_with(names[0], parts[i].saved, trainer.saved_config(), other_data);
+      compare_with(names[0], parts[i].saved, trainer.saved_config(), asked);
     };
     cli.status = run_training(cli, recipes[i], plugins,
                               {.before_start = log_changes, .until = parts[i].last});

@@ -218,6 +218,11 @@ bool decides_data(std::string_view setting) {
          setting == "model.seq_length";
 }
 
+bool decides_weights(std::string_view setting) {
+  return setting == "model" || setting == "model.init_from" || setting == "peft" ||
+         setting == "peft.init_from" || setting == "objective" || setting == "objective.teacher";
+}
+
 Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins) {
   Recipe recipe = read_recipe(request, plugins);
   if (!recipe.config.root().is_map()) recipe.report.throw_if_errors();

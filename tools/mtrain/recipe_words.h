@@ -58,6 +58,8 @@ std::string_view setting_of_override(std::string_view override);
 /// Whether a setting determines the training data: an override of it selects other data than the
 /// run's.
 bool decides_data(std::string_view setting);
+/// The same for the weights that a run reads at its start.
+bool decides_weights(std::string_view setting);
 
 /// Reads a recipe in order to show it. An invalid recipe is shown as far as possible: its report
 /// goes to standard error and the status becomes that of an invalid configuration. Throws

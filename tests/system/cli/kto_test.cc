@@ -203,6 +203,14 @@ TEST_CASE("a run of kto continues to the bit, and names what its reference does 
   CHECK(others.at("kl").get<double>() != same.at("kl").get<double>());
   CHECK(others.at("rewards/chosen").get<double>() ==
         doctest::Approx(same.at("rewards/chosen").get<double>()).epsilon(1e-6));
+  // They would be those of other weights.
+  const fs::path weights = scratch / "there/model.safetensors";
+  std::string bytes = slurp(weights);
+  bytes[bytes.size() - 2] ^= 1;
+  write_at(weights, bytes);
+  refuses("eval --from whole --split valid --batches all validation.global_batch_size=2", 12,
+          "the weights of model.init_from have changed since the run began");
+  done(scratch, "eval --from whole --split valid");  // has stored references
 }
 
 TEST_CASE("kto refuses batches in which no record is another one") {

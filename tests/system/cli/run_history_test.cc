@@ -242,6 +242,31 @@ TEST_CASE("runs show: how an invocation ended that failed") {
   CHECK(both.at("invocations")[1].at("failure").is_null());
 }
 
+TEST_CASE("rerun refuses other initial weights than the run's, unless it is given others") {
+  Scratch scratch("mtrain-history-weights");
+  scratch.write("r.yaml", tiny_recipe());
+  const auto train = [&](const std::string& words) {
+    const Outcome out = cli_in(scratch.path(), "r.yaml -q " + words);
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+  };
+  train("run.dir=base train.steps=5");
+  train("run.dir=next model.init_from=base train.steps=3");
+  const std::string again = "rerun next -q ";
+  REQUIRE(cli_in(scratch.path(), again + "run.dir=same").status == 0);
+  CHECK(losses_of_run(scratch / "same") == losses_of_run(scratch / "next"));
+  train("run.dir=next model.init_from=base train.steps=5");  // a resume reads no initial weights
+  train("run.dir=base train.steps=7");
+  const Outcome refused = cli_in(scratch.path(), again + "run.dir=other");
+  CHECK(refused.status == 12);
+  CHECK_MESSAGE(has(refused.err, "the weights of model.init_from have changed since it began"),
+                refused.err);
+  CHECK_FALSE(fs::exists(scratch / "other"));
+  const Outcome asked =
+      cli_in(scratch.path(), again + "run.dir=other model.init_from=base/checkpoints/step-7");
+  CHECK_MESSAGE(asked.status == 0, asked.err);
+  CHECK_MESSAGE(has(asked.err, "differs from next: the weights of model.init_from"), asked.err);
+}
+
 TEST_CASE("runs show: whether an invocation without an end is training or was interrupted") {
   Scratch scratch("mtrain-history-training");
   scratch.write("r.yaml", tiny_recipe());
