@@ -10,6 +10,7 @@
 #include "mtrain/checkpoint/hf_weights.h"
 #include "mtrain/recipe/hf_source.h"
 #include "mtrain/recipe/hf_write_config.h"
+#include "mtrain/record/saved_step.h"
 #include "mtrain/train/adapter_layout.h"
 #include "mtrain/train/adapter_modules.h"
 #include "mtrain/train/adapter_vectors.h"
@@ -217,6 +218,9 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
   for (std::string& fault : whole_faults(adapter, layout, recipe))
     faults.push_back(std::move(fault));
   const bool same_type = type_of(adapter) == peft.type;
+  const std::string& from = recipe.settings.model.init_from;
+  if (warns && !from.empty() && !is_saved_run(recipe.resolve(from)))
+    warn_of_other_base(adapter, folder, recipe.resolve(from));
   if (warns && !adapter.ia3 && adapter.dropout != peft.dropout)
     log_warn("the adapters of ", printable(folder), " were trained with lora_dropout ",
              adapter.dropout, ", and peft.dropout is ", peft.dropout,

@@ -124,6 +124,11 @@ MT_API HfExported write_peft_folder(const PeftAdapter& adapter, DType dtype, con
 /// The name or path of the model that adapter_config.json gives; empty: none.
 MT_API std::string peft_base(const fs::path& folder);
 
+/// Warns if a folder of peft names another model than `base`, to which its adapters are added. A
+/// model that was moved or downloaded keeps the last part of its name. `from`: for messages.
+MT_API void warn_of_other_base(const PeftAdapter& adapter, const std::string& from,
+                               const fs::path& base);
+
 /// Whether the folder has adapter_config.json.
 MT_API bool is_peft_folder(const fs::path& folder);
 

@@ -193,16 +193,6 @@ void warn_of_changed_tokenizer(const ModelSource& source, const Tokenizer& token
            "settings of tokenizer to use the run's own");
 }
 
-/// The name of a model in its path or its name on the hub: "Llama-3.2-1B" of
-/// "meta-llama/Llama-3.2-1B" and of "models--meta-llama--Llama-3.2-1B/snapshots/4e20de3".
-std::string model_name(const fs::path& path) {
-  const fs::path plain = path.lexically_normal();
-  for (const fs::path& part : plain)
-    if (const std::string text = part.string(); text.starts_with("models--"))
-      return text.substr(text.rfind("--") + 2);
-  return (plain.has_filename() ? plain : plain.parent_path()).filename().string();
-}
-
 /// A file of a Hugging Face folder is not the model: --from takes the folder.
 void refuse_file_of_folder(const fs::path& from) {
   std::error_code ignored;
@@ -263,22 +253,6 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
   resolve_dtype(source.run.recipe, plugins);  // if an override says auto
   return source;
-}
-
-void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base) {
-  std::error_code ignored;
-  if (adapter.base.empty() || fs::equivalent(adapter.base, base, ignored)) return;
-  const std::string theirs = model_name(adapter.base);
-  if (theirs == model_name(base)) return;
-  const auto config = nlohmann::json::parse(HfDir(base).config_text(), nullptr, false);
-  if (config.is_object() && config.contains("_name_or_path") &&
-      config["_name_or_path"].is_string() &&
-      model_name(config["_name_or_path"].get<std::string>()) == theirs)
-    return;
-  log_warn("the adapters of ", printable(from), " were trained on ", printable(adapter.base),
-           " (base_model_name_or_path), and are added to ", printable(base.string()),
-           "\n  help: give the model that they belong to, unless this is the same one under "
-           "another name");
 }
 
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,

@@ -33,9 +33,6 @@ ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& ov
 /// whose adapters are added to the weights; empty: none.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins,
                                       const std::string& adapter = {});
-/// Warns if a folder of peft names another model than `base`, to which its adapters are added. A
-/// model that was moved or downloaded keeps the last part of its name. `from`: for messages.
-void warn_of_other_base(const PeftAdapter& adapter, const std::string& from, const fs::path& base);
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);
 /// The type in which it is computed, "bf16", and for a folder where it comes from.
