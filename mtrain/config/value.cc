@@ -155,9 +155,9 @@ class ScalarReader {
     for (const auto& item : node.items())
       if (item.is_scalar()) items.push_back(item.as_text());
     if (node.is_list() && spec_.input_path && items.size() > 1)
-      fault.fix(path_ == "dataset.path" ? "give one file or folder, or several to a dataset with "
-                                          "the setting dataset.paths"
-                                        : "give one file or folder");
+      fault.fix(path_ == "dataset.path"
+                    ? "give one path, or several to a dataset with the setting dataset.paths"
+                    : "give one path");
     else if (node.is_list() && items.size() == node.size())
       fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }

@@ -1,6 +1,7 @@
 // mtrain rerun: repeats a run from the records in its folder.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iostream>
 
@@ -44,6 +45,9 @@ fs::path new_folder_next_to(const fs::path& run) {
     if (!fs::exists(folder, ignored)) return folder;
   }
 }
+
+constexpr std::array<std::string_view, 4> kLengths = {"train.steps", "train.epochs",
+                                                      "train.train_iters", "train.max_steps"};
 
 /// A part of a run to repeat: settings, and the steps that were trained with them.
 struct RunPart {
@@ -155,6 +159,12 @@ bool sets(const std::vector<OverrideText>& overrides,
   });
 }
 
+/// A length is that of the whole run: its earlier parts keep theirs, by which they were scheduled.
+bool is_length(const OverrideText& override) {
+  const std::string_view setting = setting_of_override(override.text);
+  return std::ranges::find(kLengths, setting) != kLengths.end();
+}
+
 /// Whether the user gives the length of the run, under any name of the setting, on the command line
 /// or in a file of overrides.
 bool sets_length(const Recipe& recipe, const std::vector<OverrideText>& overrides) {
@@ -253,8 +263,11 @@ void rerun(Cli& cli, const RecipeWords& words) {
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   std::vector<Recipe> recipes;
-  for (const auto& part : parts)
-    recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
+  for (const auto& part : parts) {
+    RecipeRequest request = rerun_request(cli, words, part.saved, folder);
+    if (&part != &parts.back()) std::erase_if(request.overrides, is_length);
+    recipes.push_back(load_recipe(request, plugins));
+  }
   if (sets_length(recipes.back(), overrides)) parts.back().last.reset();
   require_ranks(recipes.back(), names[0]);
   if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {

@@ -108,6 +108,10 @@ TEST_CASE("adapters that name another model than the one they are added to are w
       fs::copy(source_root() / "tests/golden/llama_tiny" / file, scratch / folder / file);
     write_at(scratch / folder / "tokenizer.json", small_tokenizer(200));
   }
+  scratch.write(
+      "t.yaml",
+      "model: {type: llama, init_from: x, seq_length: 16}\ntokenizer: {type: hf, path: x}\n"
+      "dataset: mock\ntrain: {steps: 1}\npeft: {type: lora, rank: 3, alpha: 6}\n");
   const auto name_base = [&](const std::string& base) {
     Json config = Json::parse(slurp(scratch / "start/adapter_config.json"));
     config["base_model_name_or_path"] = base;
@@ -121,6 +125,9 @@ TEST_CASE("adapters that name another model than the one they are added to are w
     for (const char* words :
          {"generate --prompt a --max-tokens 1", "eval dataset=mock --batches 1"})
       CHECK(has(done(scratch, cat(words, " --adapter start --from ", folder)).err, part) == merge);
+    const std::string train = cat("check t.yaml peft.init_from=start model.init_from=", folder,
+                                  " tokenizer.path=", folder);
+    CHECK(has(done(scratch, train).err, part) == merge);
     return merge;
   };
   name_base((scratch / "models/right").string());
