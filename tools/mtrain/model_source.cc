@@ -87,7 +87,7 @@ std::string dtype_of_config(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
     if (json.is_object() && json.contains(key) && json[key].is_string())
-      return json[key] == "float32" ? "fp32" : "auto";
+      return json[key] == "float32" ? "fp32" : MixedPrecisionSection::kAuto;
   return "fp32";  // the default of transformers
 }
 
@@ -302,7 +302,11 @@ std::string computing_type(const ModelSource& source) {
   const std::string& type = source.run.recipe.settings.mixed_precision.dtype;
   const Location& where = source.run.recipe.config.root().at("mixed_precision.dtype").loc();
   const bool chosen = where && where.source->kind() == SourceKind::command_line;
-  return cat(type, source.hugging_face && !chosen ? ", because of the dtype in config.json" : "");
+  if (!source.hugging_face || chosen) return type;
+  const fs::path folder = hf_source_folder(source.run.recipe);
+  return cat(type, dtype_of_config(HfDir(folder).config_text()) == MixedPrecisionSection::kAuto
+                       ? ", the faster of bf16 and fp32 on this machine"
+                       : ", because of the dtype in config.json");
 }
 
 }  // namespace mtrain

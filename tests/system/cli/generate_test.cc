@@ -362,6 +362,15 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
   Outcome typed =
       cli_in(scratch / "sub", "eval --from ../model mixed_precision.dtype=bf16" + words);
   CHECK_MESSAGE(has(typed.out, " (in bf16), valid: loss "), typed.out);
+  const std::string config = slurp(scratch / "model/config.json");
+  nlohmann::json smaller = nlohmann::json::parse(config);
+  smaller.erase("torch_dtype");
+  smaller["dtype"] = "bfloat16";
+  write_at(scratch / "model/config.json", smaller.dump());
+  Outcome faster = cli_in(scratch / "sub", "eval --from ../model" + words);
+  CHECK_MESSAGE(has(faster.out, ", the faster of bf16 and fp32 on this machine), valid: loss "),
+                faster.out);
+  write_at(scratch / "model/config.json", config);
   Outcome json = cli_in(scratch / "sub", "eval --json --from ../model" + words);
   CHECK(nlohmann::json::parse(json.out).at("dtype") == "fp32");
   Outcome file = cli_in(scratch.path(), "eval --from model/model.safetensors" + words);
