@@ -95,3 +95,18 @@ TEST_CASE("every layout trains on a device's memory, with the CPU's bits") {
     CHECK_MESSAGE(digest(scratch / (name + "cpu")) == digest(scratch / (name + "walled")), command);
   }
 }
+
+TEST_CASE("an optimizer without kernels for a device is refused, and the help names one that has") {
+  Scratch scratch("mtrain-walled-optimizer");
+  const std::string recipe = scratch.write("llama.yaml", recipe_text(kLlama));
+  for (const std::string optimizer : {"sgd", "lion", "muon"}) {
+    Outcome out = cli({recipe, "-q", "dist.backend=walled", "optimizer.type=" + optimizer,
+                       "run.dir=" + (scratch / "run").string()},
+                      {kPlugins});
+    CHECK(out.status == 10);
+    for (const std::string& part :
+         {"optimizer '" + optimizer + "' has no kernels for the backend 'walled'",
+          std::string("optimizer.type=adamw")})
+      CHECK_MESSAGE(out.err.find(part) != std::string::npos, out.err);
+  }
+}
