@@ -160,8 +160,6 @@ constexpr RuleCase kUnused[] = {
      MT_FIM ",no_prefix:f}}"},
     {"nesterov-unused", "llama", "optimizer=sgd optimizer.nesterov=true optimizer.momentum=0",
      "optimizer=sgd optimizer.nesterov=true"},
-    {"nesterov-unused", "llama", "optimizer=muon optimizer.momentum=0 optimizer.nesterov=true",
-     "optimizer=muon optimizer.nesterov=true"},
     {"other-beta1-unused", "llama",
      "optimizer=muon optimizer.other.type=sgd optimizer.other.beta1=0.8",
      "optimizer=muon optimizer.other.type=lion optimizer.other.beta1=0.8"},
