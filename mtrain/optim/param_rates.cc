@@ -1,9 +1,11 @@
 #include "mtrain/optim/param_rates.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 
 #include "mtrain/base/counted.h"
@@ -39,6 +41,13 @@ bool matches_parameter(const std::string& pattern, const Parameter& p) {
 bool is_embedding_or_head(const Parameter& p) {
   return p.role == ParamRole::head ||
          (p.role == ParamRole::embedding && !p.dims.empty() && p.dims[0].name == "vocab");
+}
+
+/// Four digits, since factors of depth have many: 0.0001024.
+std::string short_rate(double rate) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", rate);
+  return text.data();
 }
 
 /// The number of a block and the path before it: "layers" and 3 of "layers.3".
@@ -273,8 +282,8 @@ std::vector<std::pair<std::string, double>> ParamRates::figures(int64_t step) co
 
 std::string ParamRates::rate_text(const Group& group) const {
   const double low = group.peak * group.least_factor, high = group.peak * group.largest_factor;
-  return cat("lr ", shortest(low), low == high ? "" : cat(" to ", shortest(high)),
-             group.min_lr ? cat(" down to ", shortest(*group.min_lr)) : "");
+  return cat("lr ", short_rate(low), low == high ? "" : cat(" to ", short_rate(high)),
+             group.min_lr ? cat(" down to ", short_rate(*group.min_lr)) : "");
 }
 
 std::vector<std::string> ParamRates::lines() const {

@@ -131,3 +131,29 @@ TEST_CASE("groups may change when a run resumes, which is a change of the result
   const std::string shown = done(scratch, "runs show run").out;
   CHECK_MESSAGE(has(shown, "optimizer.groups"), shown);
 }
+
+TEST_CASE("the recipe quickstart_classes learns classes, with the rates of depth and of its head") {
+  const Scratch scratch("mtrain-quickstart-classes");
+  const char* const words[] = {"bad", "good", "poor", "fine", "dull", "nice", "awful", "great"};
+  std::string lines;
+  for (int i = 0; i < 240; ++i)
+    lines += Json{{"text", std::string("this film is ") + words[(i * 5 + i / 8) % 8]},
+                  {"label", (i * 5 + i / 8) % 2}}
+                 .dump() +
+             "\n";
+  scratch.write("classes.jsonl", lines);
+  const std::string said =
+      done(scratch,
+           "quickstart_classes run.dir=run dataset.path=classes.jsonl mixed_precision=fp32 "
+           "run.threads=1 train.steps=60 model.seq_length=32 model.layers=2 model.hidden_size=64 "
+           "model.heads=2 model.kv_heads=2 model.ffn_hidden_size=128 optimizer.lr=1e-3 "
+           "validation.interval=0")
+          .out;
+  CHECK_MESSAGE(has(said, "group  head: 1 parameter of 128, lr 0.001, weight decay 0.0"), said);
+  CHECK_MESSAGE(has(said, "lr 0.00064 to 0.001, weight decay 0.0 or 0.01"), said);
+  const std::vector<Json> steps = rows(scratch / "run", "accuracy");
+  REQUIRE(steps.size() == 60);
+  double late = 0;
+  for (size_t i = 50; i < 60; ++i) late += steps[i].at("accuracy").get<double>() / 10;
+  CHECK_MESSAGE(late > 0.9, late);
+}
