@@ -62,6 +62,7 @@ struct Combination {
 constexpr Combination kCombinations[] = {
     {"peft.type", "qlora", "write peft=qlora, the group, or peft.type=lora and peft.base=nf4: QLoRA is LoRA on weights of 4 bits"},
     {"peft.type", "qdora", "write peft.type=dora and peft.base=nf4: QDoRA is DoRA on weights of 4 bits"},
+    {"model.labels", "list", "model.labels is a number; their names are dataset.labels"},
     {"peft.type", "rslora", "write peft.type=lora and peft.rslora=true"},
 };
 

@@ -174,7 +174,7 @@ class ScalarReader {
   void integer_fault(const Node& node) const {
     if (node.is(NodeKind::integer)) return range(node, "does not fit in 64 bits");
     auto& fault = wrong(node, "an integer");
-    std::string help = meant_number(node);
+    std::string help = node.is_list() ? help_of_combination(path_, "list") : meant_number(node);
     auto value = parse_number(node.as_text());
     if (value && std::trunc(*value) == *value &&
         std::abs(*value) < 1e15) {  // 3.0 or 1.000, which may mean a thousand

@@ -11,6 +11,7 @@
 #include "mtrain/base/shell_word.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
+#include "mtrain/config/setting_word.h"
 #include "mtrain/config/text_settings.h"
 #include "mtrain/data/indexed_summary.h"
 #include "mtrain/data/line_reader.h"
@@ -107,7 +108,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
     MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
                   cat("'", printable(word, 100),
                       "' is not a setting of the tokenizer: settings are written key=value"),
-                  cat("for another input file, repeat --input: --input ", shell_word(word)));
+                  cat("the tokenizer's files are ", setting_word("path", word),
+                      "; for another input file, repeat --input: --input ", shell_word(word)));
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }

@@ -35,6 +35,23 @@ bool says_dataset(const Recipe& recipe) {
   return where && where.source->kind() == SourceKind::command_line;
 }
 
+/// A Hugging Face folder has no dataset to which a path could belong.
+void require_dataset(const EvalOptions& options) {
+  const auto set = [&](auto fits) {
+    return std::ranges::find_if(options.overrides, [&](const std::string& override) {
+      return fits(setting_of_override(override));
+    });
+  };
+  const auto type = set([](std::string_view s) { return s == "dataset" || s == "dataset.type"; }),
+             other = set([](std::string_view s) { return s.starts_with("dataset."); });
+  if (!is_hugging_face(options.from) || type != options.overrides.end() ||
+      other == options.overrides.end())
+    return;
+  throw Error(ErrorClass::usage,
+              cat(printable(*other, 200), " belongs to no dataset: a Hugging Face folder has none"),
+              "name its type, too: dataset=gpt for prepared tokens, dataset=sft for records");
+}
+
 /// The number that --batches gives; Dataset::kOneEpoch for "all", absent for any other text.
 std::optional<int64_t> batches_of(const std::string& text) {
   if (text == "all") return Dataset::kOneEpoch;
@@ -162,6 +179,7 @@ class InitialModel {
 
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
+  require_dataset(options);
   ModelSource source = open_model(options.from, placed_overrides(cli, options.overrides), plugins);
   SavedRun& saved = source.run;
   const Settings& s = saved.recipe.settings;

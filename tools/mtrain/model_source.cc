@@ -186,11 +186,19 @@ void warn_of_changed_tokenizer(const ModelSource& source, const Tokenizer& token
   const std::string& trained = source.run.tokenizer;
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
     return;
+  // Else its files have changed: the run's settings say where they are.
+  const Node& section = source.run.recipe.config.root().at("tokenizer");
+  const bool chosen = std::ranges::any_of(section.entries(), [](const auto& entry) {
+    const Location& where = entry.value.loc();
+    return where && where.source->kind() == SourceKind::command_line;
+  });
   log_warn(describe(source), " was trained with another tokenizer: ", printable(trained),
            ", and this is ", printable(tokenizer.identity()), " (", tokenizer.vocab_size(), " ids)",
            differing_parts(trained, tokenizer.identity()),
-           "; results are meaningful only if both give a text the same ids\n  help: leave out the "
-           "settings of tokenizer to use the run's own");
+           "; results are meaningful only if both give a text the same ids\n  help: ",
+           chosen ? "leave out the settings of tokenizer to use the run's own"
+                  : "restore the tokenizer's files, or name those of the training: "
+                    "tokenizer.path=PATH");
 }
 
 /// A file of a Hugging Face folder is not the model: --from takes the folder.

@@ -359,6 +359,9 @@ TEST_CASE("a Hugging Face folder is named by its own path, and its file leads to
                                      " (in fp32, because of the dtype in config.json), valid: "
                                      "loss "),
                 eval.out);
+  Outcome no_type = cli_in(scratch / "sub", "eval --from ../model dataset.path=x");
+  CHECK(no_type.status == 2);
+  CHECK_MESSAGE(has(no_type.err, "name its type, too: dataset=gpt"), no_type.err);
   Outcome typed =
       cli_in(scratch / "sub", "eval --from ../model mixed_precision.dtype=bf16" + words);
   CHECK_MESSAGE(has(typed.out, " (in bf16), valid: loss "), typed.out);
@@ -465,6 +468,13 @@ TEST_CASE("a tokenizer that is not the run's is warned of") {
     CHECK_MESSAGE(has(other.err, "step 2 was trained with another tokenizer: hf: 200 tokens"),
                   other.err);
     CHECK_MESSAGE(has(other.err, "and this is hf: 195 tokens"), other.err);
+    CHECK_MESSAGE(has(other.err, "leave out the settings of tokenizer"), other.err);
+    const std::string own = slurp(scratch / "own/tokenizer.json");
+    write_at(scratch / "own/tokenizer.json", own + "\n");
+    Outcome changed = cli_in(scratch.path(), command);
+    CHECK_MESSAGE(has(changed.err, "help: restore the tokenizer's files"), changed.err);
+    CHECK_MESSAGE(has(changed.err, "which differ in: file "), changed.err);
+    write_at(scratch / "own/tokenizer.json", own);
   }
   // The contents of its file identify a tokenizer, not the name.
   const std::string on = "r.yaml -q run.dir=run train.steps=3 scheduler.warmup_steps=0 ";
