@@ -6,6 +6,7 @@
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/recipe/teacher.h"
 #include "mtrain/record/saved_step.h"
 
 namespace mtrain {
@@ -62,8 +63,9 @@ std::map<std::string, std::string> weights_at_start(const Recipe& recipe) {
   std::map<std::string, std::string> out;
   if (!s.model.init_from.empty())
     out["model.init_from"] = base_identity(recipe.resolve(s.model.init_from));
-  if (s.objective.type == "distillation" && !s.objective.teacher.empty())
-    out["objective.teacher"] = base_identity(recipe.resolve(s.objective.teacher));
+  if (const auto distillation = distillation_of(recipe);
+      distillation && !distillation->teacher.empty())
+    out["objective.teacher"] = base_identity(recipe.resolve(distillation->teacher));
   if (s.peft.frozen() && !s.peft.init_from.empty()) {
     Sha256 digest;
     const fs::path folder = recipe.resolve(s.peft.init_from);
