@@ -235,6 +235,22 @@ void shrink_adapters(const Node& given, Node& tree) {
     }
 }
 
+/// Groups without those of numbered blocks, which the twin may lack, and without their minima,
+/// which may be above its learning rate.
+void keep_groups(Node& tree) {
+  const Node* groups = tree.find("optimizer.groups");
+  if (!groups || !groups->is_list()) return;
+  Node kept = Node::list();
+  for (Node group : groups->items()) {
+    if (!group.is_map()) continue;
+    const Node* match = group.get("match");
+    if (match && of_any_block(match->as_text()) != match->as_text()) continue;
+    if (group.get("min_lr")) group.erase("min_lr");
+    kept.push(std::move(group));
+  }
+  tree.set("optimizer.groups", std::move(kept));
+}
+
 /// A teacher of the twin's own size with random values of another seed, which runs in each step.
 void keep_distillation(Node& tree) {
   for (const char* left_out : {"objective.teacher", "objective.store"})
@@ -273,6 +289,7 @@ void add_training(Node& tree, int64_t ranks, int64_t steps) {
   // A learning rate at which a few steps change the weights; the recipe's schedule would still be
   // in its warm-up.
   tree.set("optimizer.lr", Node::number(1e-3));
+  keep_groups(tree);
   tree.set("scheduler", section({{"type", Node::string("constant")}}));
   tree.set("checkpoint", section({{"resume", Node::string("never")}}));
   tree.set("logger",

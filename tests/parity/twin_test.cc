@@ -175,3 +175,20 @@ TEST_CASE("every recipe that comes with the program has a twin in every size") {
   }
   CHECK(valid > 25);
 }
+
+TEST_CASE("a twin keeps the groups of parameters that do not depend on its number of blocks") {
+  const Recipe recipe = recipe_from_text(
+      "model: {type: llama, layers: 12, hidden_size: 64, heads: 8, ffn_hidden_size: 128}\n"
+      "tokenizer: byte\ndataset: mock\ntrain: {steps: 3}\n"
+      "optimizer:\n  groups:\n    - {role: embedding, lr: 1e-2, min_lr: 5e-3}\n"
+      "    - {match: 'layers.11.*', lr_scale: 0.5}\n    - {match: '*.norm*', weight_decay: 0.1}\n",
+      "the recipe", fs::current_path(), {}, plugins());
+  REQUIRE_MESSAGE(recipe.report.ok(), recipe.report.text());
+  const Recipe twin = twin_of(recipe, 2, kLayouts[0]);
+  CHECK_MESSAGE(twin.report.ok(), twin.report.text());
+  const Node* groups = twin.config.root().find("optimizer.groups");
+  REQUIRE(groups != nullptr);
+  REQUIRE(groups->size() == 2);
+  CHECK(groups->items()[0].at("role").as_text() == "embedding");
+  CHECK(groups->items()[1].at("match").as_text() == "*.norm*");
+}
