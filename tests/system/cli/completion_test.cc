@@ -191,7 +191,7 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
           mtrain_binary() +
           "); COMPREPLY=(); _mtrain;\n"
           "  printf '<%s>' \"${COMPREPLY[@]}\"; echo; }\n"
-          "ask 'mtrain che'\nask 'mtrain tiny optimizer.l'\nask 'mtrain tiny model.recompute=f'\n"
+          "ask 'mtrain che'\nask 'mtrain tiny optimizer.lr'\nask 'mtrain tiny model.recompute=f'\n"
           "ask 'mtrain check group optimizer=f'\nask 'mtrain check other/'\n"
           "ask 'mtrain data inspect data/w'\nask 'mtrain check with'\nask 'mtrain check with\\ "
           "s'\n");
@@ -256,7 +256,7 @@ TEST_CASE("zsh offers what the script adds") {
       "}\n"
       "source <(mtrain completion zsh)\n"
       "ask() { words=(\"$@\"); CURRENT=$#words; PREFIX=${words[CURRENT]}; _mtrain; print; }\n"
-      "ask mtrain che\nask mtrain tiny optimizer.l\nask mtrain tiny model.recompute=f\n"
+      "ask mtrain che\nask mtrain tiny optimizer.lr\nask mtrain tiny model.recompute=f\n"
       "ask mtrain check group optimizer=f\nask mtrain check other/\nask mtrain data inspect "
       "data/w\n"
       "ask mtrain check with\nask mtrain check 'with\\ s'\n");
@@ -278,22 +278,22 @@ TEST_CASE("zsh's line editor quotes what is completed") {
   scratch.write("with space.yaml", tiny_recipe());
   // Each line is typed with a TAB at its end, then printed by the shell as the words that it
   // became.
-  const std::string out =
-      script_output("zsh -f", scratch,
-                    "zmodload zsh/zpty\n"
-                    "zpty z zsh -f -i\n"
-                    "zpty -w z \"unsetopt zle_bracketed_paste; bindkey -e; autoload -Uz compinit; "
-                    "compinit -u -D; "
-                    "source <(mtrain completion zsh); PS1='RE''ADY> '\"\n"
-                    "zpty -r z seen '*READY> *'\n"
-                    "ask() {\n"
-                    "  zpty -w -n z \"$1\"$'\\t\\C-aprint -r -- DONE \\C-e'\"$2\"$'\\n'\n"
-                    "  zpty -r z seen $'*\\nDONE *READY> *'\n"
-                    "  seen=${seen##*$'\\n'DONE }; print -r -- ${seen%%$'\\r'*}\n"
-                    "}\n"
-                    "ask 'mtrain tiny optimizer.l'\nask 'mtrain tiny \\~optimizer.l'\nask \"mtrain "
-                    "tiny '~optimizer.l\"\n"
-                    "ask 'mtrain check with'\nask 'mtrain data prepare --split-on=li'\n");
+  const std::string out = script_output(
+      "zsh -f", scratch,
+      "zmodload zsh/zpty\n"
+      "zpty z zsh -f -i\n"
+      "zpty -w z \"unsetopt zle_bracketed_paste; bindkey -e; autoload -Uz compinit; "
+      "compinit -u -D; "
+      "source <(mtrain completion zsh); PS1='RE''ADY> '\"\n"
+      "zpty -r z seen '*READY> *'\n"
+      "ask() {\n"
+      "  zpty -w -n z \"$1\"$'\\t\\C-aprint -r -- DONE \\C-e'\"$2\"$'\\n'\n"
+      "  zpty -r z seen $'*\\nDONE *READY> *'\n"
+      "  seen=${seen##*$'\\n'DONE }; print -r -- ${seen%%$'\\r'*}\n"
+      "}\n"
+      "ask 'mtrain tiny optimizer.lr'\nask 'mtrain tiny \\~optimizer.l'\nask \"mtrain "
+      "tiny '~optimizer.l\"\n"
+      "ask 'mtrain check with'\nask 'mtrain data prepare --split-on=li'\n");
   CHECK(out ==
         "mtrain tiny optimizer.lr=\n"
         "mtrain tiny ~optimizer.lr\n"
@@ -308,9 +308,10 @@ TEST_CASE("fish completes") {
   make_project(scratch);
   scratch.write("with space.yaml", tiny_recipe());
   std::string script = "mtrain completion fish | source\n";
-  for (const char* line : {"mtrain che", "mtrain tiny optimizer.l", "mtrain tiny model.recompute=f",
-                           "mtrain check group optimizer=f", "mtrain check other/",
-                           "mtrain data inspect data/w", "mtrain check with"})
+  for (const char* line :
+       {"mtrain che", "mtrain tiny optimizer.lr", "mtrain tiny model.recompute=f",
+        "mtrain check group optimizer=f", "mtrain check other/", "mtrain data inspect data/w",
+        "mtrain check with"})
     script += std::string("for word in (complete -C '") + line +
               "'); echo -n '<'(string split -f1 \\t -- $word)'>'; end; echo\n";
   CHECK(script_output("fish", scratch, script) ==
