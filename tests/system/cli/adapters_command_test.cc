@@ -127,7 +127,7 @@ TEST_CASE("adapters that name another model than the one they are added to are w
       CHECK(has(done(scratch, cat(words, " --adapter start --from ", folder)).err, part) == merge);
     const std::string train = cat("check t.yaml peft.init_from=start model.init_from=", folder,
                                   " tokenizer.path=", folder);
-    CHECK(has(done(scratch, train).err, part) == merge);
+    CHECK(has(cli_in(scratch.path(), train).err, part) == merge);
     return merge;
   };
   name_base((scratch / "models/right").string());
