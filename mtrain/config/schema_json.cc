@@ -223,7 +223,11 @@ Json value_schema(const FieldSpec& spec) {
   if (!spec.required && !spec.secret && !spec.default_value.empty())
     out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
   if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
-  if (spec.type == FieldType::tree) return out;
+  if (spec.type == FieldType::tree) {
+    if (spec.example.starts_with('['))  // a list, whose items the schema does not describe
+      out["anyOf"] = Json::array({{{"type", "array"}}, {{"type", "null"}}, text_schema(false)});
+    return out;
+  }
   out["anyOf"] = Json::array({value});
   if (spec.nullable) out["anyOf"].push_back({{"type", "null"}});
   out["anyOf"].push_back(text_schema(numeric, !spec.share_of.empty()));

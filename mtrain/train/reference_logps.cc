@@ -18,7 +18,7 @@ constexpr const char *kKeys = "keys", *kValues = "logps", *kDigest = "sha256",
                      *kTrain = "train_samples", *kValid = "valid_samples",
                      *kTrainBatches = "train_batches", *kValidBatches = "valid_batches";
 
-using Metadata = std::map<std::string, std::string>;
+using ReferenceMetadata = std::map<std::string, std::string>;
 
 int64_t count_of(const SafetensorsFile& file, const char* name) {
   const auto found = file.metadata().find(name);
@@ -39,7 +39,7 @@ std::span<const std::byte> bytes_of_values(const std::vector<T>& values) {
 /// Of the values, and of all other metadata. Files of older versions lack kTrainBatches; their
 /// digest is that of the values.
 std::string digest_of(const std::vector<int64_t>& keys, const std::vector<double>& values,
-                      const Metadata& metadata) {
+                      const ReferenceMetadata& metadata) {
   Sha256 out;
   out.update(bytes_of_values(keys));
   out.update(bytes_of_values(values));
@@ -101,11 +101,11 @@ void ReferenceLogps::write(const fs::path& file, const std::string& data) const 
   const fs::path temporary = file.string() + cat(".", getpid(), ".tmp");
   std::error_code ignored;
   fs::remove(temporary, ignored);
-  Metadata metadata = {{"data", data},
-                       {kTrain, cat(train_samples)},
-                       {kValid, cat(valid_samples)},
-                       {kTrainBatches, train_batches},
-                       {kValidBatches, valid_batches}};
+  ReferenceMetadata metadata = {{"data", data},
+                                {kTrain, cat(train_samples)},
+                                {kValid, cat(valid_samples)},
+                                {kTrainBatches, train_batches},
+                                {kValidBatches, valid_batches}};
   metadata[kDigest] = digest_of(keys, values, metadata);
   SafetensorsWriter writer(temporary, "reference",
                            {{kKeys, DType::i64, {count}}, {kValues, DType::f64, {count, 2}}},
