@@ -193,6 +193,17 @@ TEST_CASE("a teacher that cannot be used is refused before the run, with what to
           "mtrain merge");
 }
 
+TEST_CASE("rerun refuses a teacher that has changed since the run began") {
+  const Scratch scratch("mtrain-distill-rerun");
+  make_teacher(scratch);
+  done(scratch, "s.yaml -q run.dir=run train.steps=2");
+  done(scratch, "rerun run -q run.dir=same");
+  CHECK(figure(scratch / "same", "loss") == figure(scratch / "run", "loss"));
+  done(scratch, "t.yaml -q run.dir=teacher train.steps=61");
+  refuses(scratch, "rerun run -q run.dir=other", 12,
+          "the weights of objective.teacher have changed since it began");
+}
+
 TEST_CASE("the recipe quickstart_distill learns from a larger model") {
   const Scratch scratch("mtrain-quickstart-distill");
   write_text(scratch);
