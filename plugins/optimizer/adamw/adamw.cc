@@ -1,6 +1,5 @@
 // AdamW: Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101).
-#include <cmath>
-
+#include "../kernels/adamw_update.h"
 #include "mtrain/optim/optimizer.h"
 #include "mtrain/plugin/plugin.h"
 
@@ -34,23 +33,7 @@ class AdamW final : public Optimizer {
   UpdateScope scope(const ParamInfo&) const override { return UpdateScope::elements; }
 
   void update(const ParamUpdate& u) override {
-    auto steps = static_cast<double>(u.step);
-    u.ctx.kernels().adamw(u.ctx.stream(),
-                          {.param = u.master.data<float>(),
-                           .grad = u.grad.data<float>(),
-                           .exp_avg = u.state[0].data<float>(),
-                           .exp_avg_sq = u.state[1].data<float>(),
-                           .value = u.value.defined() ? u.value.raw() : nullptr,
-                           .count = u.master.numel(),
-                           .lr = static_cast<float>(u.lr),
-                           .beta1 = static_cast<float>(config_.beta1),
-                           .beta2 = static_cast<float>(config_.beta2),
-                           .eps = static_cast<float>(config_.eps),
-                           .weight_decay = static_cast<float>(u.weight_decay),
-                           .correction1 = static_cast<float>(1 - std::pow(config_.beta1, steps)),
-                           .correction2 = static_cast<float>(1 - std::pow(config_.beta2, steps)),
-                           .grad_scale = u.grad_scale,
-                           .value_dtype = u.value.defined() ? u.value.dtype() : DType::f32});
+    optimizer_kernels::adamw_update(u, {u.lr, config_.beta1, config_.beta2, config_.eps});
   }
 
  private:

@@ -1,7 +1,8 @@
 #include "other.h"
 
-#include <cmath>
 #include <utility>
+
+#include "../kernels/adamw_update.h"
 
 namespace mtrain::muon {
 
@@ -42,23 +43,7 @@ void Other::update(const ParamUpdate& u) const {
 }
 
 void Other::adamw(const ParamUpdate& u) const {
-  const auto steps = static_cast<double>(u.step);
-  u.ctx.kernels().adamw(u.ctx.stream(),
-                        {.param = u.master.data<float>(),
-                         .grad = u.grad.data<float>(),
-                         .exp_avg = u.state[0].data<float>(),
-                         .exp_avg_sq = u.state[1].data<float>(),
-                         .value = u.value.defined() ? u.value.raw() : nullptr,
-                         .count = u.master.numel(),
-                         .lr = static_cast<float>(u.lr * config_.lr_ratio),
-                         .beta1 = static_cast<float>(beta1_),
-                         .beta2 = static_cast<float>(beta2_),
-                         .eps = static_cast<float>(config_.eps),
-                         .weight_decay = static_cast<float>(u.weight_decay),
-                         .correction1 = static_cast<float>(1 - std::pow(beta1_, steps)),
-                         .correction2 = static_cast<float>(1 - std::pow(beta2_, steps)),
-                         .grad_scale = u.grad_scale,
-                         .value_dtype = u.value.defined() ? u.value.dtype() : DType::f32});
+  adamw_update(u, {u.lr * config_.lr_ratio, beta1_, beta2_, config_.eps});
 }
 
 void Other::lion(const ParamUpdate& u) const {
