@@ -55,13 +55,15 @@ constexpr ForeignChoice kForeignChoices[] = {
     {"latest", "auto", "DeepSpeed"}, {"default", "none", "transformers"},
 };
 
-/// A word of other programs for which several settings stand here.
+/// A word of other programs for which several settings stand here; "list": a list where one value is
+/// expected.
 struct Combination {
   std::string_view path, word, help;
 };
 constexpr Combination kCombinations[] = {
     {"peft.type", "qlora", "write peft=qlora, the group, or peft.type=lora and peft.base=nf4: QLoRA is LoRA on weights of 4 bits"},
     {"peft.type", "qdora", "write peft.type=dora and peft.base=nf4: QDoRA is DoRA on weights of 4 bits"},
+    {"dataset.path", "list", "give one path, or several to a dataset with the setting dataset.paths"},
     {"model.labels", "list", "model.labels is a number; their names are dataset.labels"},
     {"peft.type", "rslora", "write peft.type=lora and peft.rslora=true"},
 };

@@ -154,10 +154,11 @@ class ScalarReader {
     std::vector<std::string> items;
     for (const auto& item : node.items())
       if (item.is_scalar()) items.push_back(item.as_text());
-    if (node.is_list() && spec_.input_path && items.size() > 1)
-      fault.fix(path_ == "dataset.path"
-                    ? "give one path, or several to a dataset with the setting dataset.paths"
-                    : "give one path");
+    if (const std::string help = help_of_combination(path_, "list");
+        node.is_list() && !help.empty())
+      fault.fix(help);
+    else if (node.is_list() && spec_.input_path && items.size() > 1)
+      fault.fix("give one path");
     else if (node.is_list() && items.size() == node.size())
       fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
