@@ -220,7 +220,7 @@ FittedValues fitted_values(const PeftAdapter& adapter, const std::string& folder
   const bool same_type = type_of(adapter) == peft.type;
   const std::string& from = recipe.settings.model.init_from;
   if (warns && !from.empty() && !is_saved_run(recipe.resolve(from)))
-    warn_of_other_base(adapter, folder, recipe.resolve(from));
+    warn_of_other_base(adapter, folder, hf_source_folder(recipe));
   if (warns && !adapter.ia3 && adapter.dropout != peft.dropout)
     log_warn("the adapters of ", printable(folder), " were trained with lora_dropout ",
              adapter.dropout, ", and peft.dropout is ", peft.dropout,
