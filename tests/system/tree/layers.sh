@@ -6,9 +6,9 @@ cd "$1" || exit 2
 grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"mtrain/' mtrain plugins tools tests \
   --include='*.h' --include='*.cc' --include='*.cu' --include='*.cuh' |
   awk -F'[:"]' '
-    # mt_layer(NAME [NO_LOOPS] DEPS a b LIBS …)
+    # mt_layer(NAME [OPTIMIZE n] DEPS a b LIBS …)
     FILENAME ~ /CMakeLists/ {
-      sub(/ NO_LOOPS/, "")
+      sub(/ OPTIMIZE [0-9]/, "")
       if (!match($0, /^mt_layer\([A-Za-z_ ]+/)) next
       count = split(substr($0, RSTART + 9, RLENGTH - 9), words, " ")
       name = words[1]; known[name] = may[name, name] = 1; layers++
