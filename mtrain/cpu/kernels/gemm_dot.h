@@ -28,7 +28,14 @@ inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int6
       for (int j = 0; j < Columns; ++j) sum[r][j] += left * right[j];
     }
   };
+  // A row of B is too short for the hardware's prefetcher, so the next block's rows are fetched a
+  // cache line at a time.
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   int64_t p = 0;
+  for (; p + kLine <= k; p += kLine) {
+    for (int j = 0; j < Columns; ++j) __builtin_prefetch(b + (j + kDotColumns) * ldb + p, 0, 2);
+    for (int64_t q = 0; q < kLine; q += kLanes) step(p + q, lanes_below(kLanes));
+  }
   for (; p + kLanes <= k; p += kLanes) step(p, lanes_below(kLanes));
   if (p < k) step(p, lanes_below(k - p));
   for (int r = 0; r < Rows; ++r)

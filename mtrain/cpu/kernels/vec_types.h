@@ -22,7 +22,12 @@ template <class T>
 MT_HD Vec widen(HalfVec half);
 template <>
 MT_HD Vec widen<bf16>(HalfVec half) {
+#if defined(__AVX512F__)  // the compiler converts halves of the vector
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(half)), 16));
+#else
   return bits_as<Vec>(__builtin_convertvector(half, UintVec) << 16);
+#endif
 }
 template <>
 MT_HD Vec widen<f16>(HalfVec half) {
