@@ -42,7 +42,18 @@ void AttentionCore::add_sinks(const Scope& scope, const AttentionOptions& option
                         Init::normal(options.init_std), false);
 }
 
+/// The first tokens of texts attend only to each other, for which there are faster kernels.
+Tensor AttentionCore::with_cache(const Tensor& qkv, const ModelInput& input) const {
+  MT_CHECK(!input.cp_slice, "a cache holds whole texts");
+  KeyValueCache& cache = *input.cache;
+  const Tensor sinks = sinks_ ? sinks_->use() : zero_sinks_, &rows = cache.rows(this, layout_, qkv);
+  store_keys(qkv, layout_, rows, cache.spans());
+  return cache.begins() ? attention(qkv, layout_, input.bounds, scores_, sinks)
+                        : cached_attention(qkv, layout_, rows, cache.spans(), scores_, sinks);
+}
+
 Tensor AttentionCore::operator()(const Tensor& qkv, const ModelInput& input) const {
+  if (input.cache) return with_cache(qkv, input);
   auto core = [this, bounds = input.bounds, slice = input.cp_slice](const Tensor& heads) {
     Tensor sinks = sinks_ ? sinks_->use() : zero_sinks_;
     if (!slice) return attention(heads, layout_, bounds, scores_, sinks);

@@ -42,6 +42,7 @@ class MT_API AttentionCore {
   Tensor operator()(const Tensor& qkv, const ModelInput& input) const;
 
  private:
+  Tensor with_cache(const Tensor& qkv, const ModelInput& input) const;
   void add_sinks(const Scope& scope, const AttentionOptions& options, const HeadShard& heads);
   const BlockPlan* plan_;
   HeadLayout layout_;

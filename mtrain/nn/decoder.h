@@ -71,6 +71,7 @@ class MT_API Decoder : public Model {
   /// Declares the parts of a stage with the blocks of multi-token prediction (MTP), which use the
   /// model's embedding, norm and head, too.
   std::vector<ComputedPart> parts() const override;
+  bool continues_texts() const override { return true; }
   /// Reports the losses of multi-token prediction.
   std::vector<StepFigure> end_step(bool updated) override;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/nn/key_value_cache.h"
 #include "mtrain/nn/model_parts.h"
 #include "mtrain/nn/scope.h"
 
@@ -47,6 +48,10 @@ struct ModelInput {
   /// Without targets: the row whose logits are wanted, of those that the head computes. A head may
   /// compute only this one and return [1, V]. -1: all rows.
   int64_t logits_row = -1;
+  /// Without targets: each sequence is the next tokens of a text whose earlier ones the model has
+  /// read with this cache (KeyValueCache::read() says which); `positions_T` counts from the start
+  /// of the text. Null: whole sequences.
+  KeyValueCache* cache = nullptr;
   /// Receives the deferred gradient of the output matrix, which the caller runs later; null: the
   /// head computes it at once.
   DeferredGradients* head_gradients = nullptr;
@@ -113,6 +118,10 @@ class MT_API Model {
   /// which the constructor adds their parameters. A model declares its parts if blocks share
   /// parameters or if it adds parameters in another order. The head is the last part.
   virtual std::vector<ComputedPart> parts() const { return {}; }
+  /// True if forward() uses ModelInput::cache, so that the logits of a text's next tokens do not
+  /// need a forward of the whole text. False if a token's result depends on later ones or on other
+  /// sequences. A model whose attention is Attention or LatentAttention, causal, can return true.
+  virtual bool continues_texts() const { return false; }
   /// Called after the last backward of a step and its update, if there was one. Collective over the
   /// ranks of the stage. The figures have the same names in the same order on all stages.
   virtual std::vector<StepFigure> end_step(bool /*updated*/) { return {}; }

@@ -11,6 +11,7 @@
 #include "mtrain/pipeline/evaluating.h"
 #include "mtrain/train/answer_tokens.h"
 #include "mtrain/train/model_input.h"
+#include "mtrain/train/text_batch.h"
 
 namespace mtrain {
 
@@ -65,6 +66,10 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
   return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
 }
 
+bool ends_text(int32_t id, std::optional<int32_t> end, const SamplingOptions& options) {
+  return (end && id == *end) || std::ranges::find(options.stop, id) != options.stop.end();
+}
+
 Generator::Generator(Session& session, SharedModel shared)
     : session_(session), shared_(std::move(shared)) {
   const Recipe& recipe = session.recipe;
@@ -75,6 +80,7 @@ Generator::Generator(Session& session, SharedModel shared)
                     ") and predicts no tokens"),
                 "generate from a model with a vocabulary head; `mtrain eval` measures a "
                 "model of scores");
+  if (!shared_.logits && can_cache(session)) cache_.emplace(most_read());
   if (objective_of(recipe, session.plugins) != Dataset::kSequenceToSequence) return;
   const Node* length = recipe.config.root().find("model.decoder_seq_length");
   MT_USER_CHECK(
@@ -90,25 +96,32 @@ Generator::Generator(Session& session, SharedModel shared)
              .end = tokens.end};
 }
 
-namespace {
-
-/// One text as a micro-batch.
-MicroBatch batch_of(std::span<const int32_t> tokens) {
-  MicroBatch batch;
-  batch.tokens.assign(tokens.begin(), tokens.end());
-  batch.positions.resize(tokens.size());
-  std::iota(batch.positions.begin(), batch.positions.end(), 0);
-  batch.cu_seqlens = {0, static_cast<int32_t>(tokens.size())};
-  return batch;
-}
-
-}  // namespace
-
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   return logits_of(batch_of(tokens), -1);
 }
 
-std::vector<float> Generator::logits_of(const MicroBatch& batch, int64_t row) {
+/// Scales of whole activations would depend on the tokens that are read together.
+bool Generator::can_cache(const Session& session) {
+  return session.model->continues_texts() &&
+         !session.recipe.settings.mixed_precision.quantized_products();
+}
+
+std::vector<float> Generator::logits_after(std::span<const int32_t> text) {
+  if (!cache_) return logits_of(batch_of(text), std::ssize(text) - 1);
+  const auto differs = std::ranges::mismatch(cached_, text).in1;
+  const int64_t known = std::min(differs - cached_.begin(), std::ssize(text) - 1);
+  cache_->keep(known);
+  cached_.resize(static_cast<size_t>(known));  // also if the forward throws
+  const auto further = text.subspan(static_cast<size_t>(known));
+  cache_->read({{.text = 0, .tokens = std::ssize(further)}});
+  std::vector<float> out = logits_of(batch_of(further, known), std::ssize(further) - 1, &*cache_);
+  cache_->advance();
+  cached_.assign(text.begin(), text.end());
+  return out;
+}
+
+std::vector<float> Generator::logits_of(const MicroBatch& batch, int64_t row,
+                                        KeyValueCache* cache) {
   if (shared_.logits) return shared_.logits(batch, row);
   ExecutionContext& ctx = *session_.ctx;
   const Evaluating evaluating(ctx);
@@ -116,6 +129,7 @@ std::vector<float> Generator::logits_of(const MicroBatch& batch, int64_t row) {
   Model& model = *session_.model;
   ModelInput input = to_device(ctx, batch, false);
   input.logits_row = row;
+  input.cache = cache;
   Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, {}); });
   if (row >= 0 && out.size(0) > 1) out = out.slice(0, row, row + 1);  // its head computes all
   Tensor floats = ctx.empty(out.shape(), DType::f32);
@@ -156,7 +170,7 @@ std::vector<float> Generator::answer_logits(std::span<const int32_t> prompt,
 }
 
 GeneratedTokens Generator::answer(std::vector<int32_t> prompt, const SamplingOptions& options,
-                                  const std::function<bool()>& stop) {
+                                  const Stop& stop) {
   const auto [encoder, decoder, start, end] = *answer_;
   if (prompt.empty() || prompt.back() != end) prompt.push_back(end);
   if (prompt.size() > encoder) {
@@ -187,39 +201,42 @@ int32_t Generator::next_id(const std::vector<float>& logits, const SamplingOptio
 /// `next_logits(made)`: those of the token after the generated ones.
 GeneratedTokens Generator::generate(
     const std::function<std::vector<float>(const std::vector<int32_t>& made)>& next_logits,
-    int64_t most, std::optional<int32_t> end, const SamplingOptions& options,
-    const std::function<bool()>& stop) {
+    int64_t most, std::optional<int32_t> end, const SamplingOptions& options, const Stop& stop) {
   RngStream random(options.seed, "generate");
   GeneratedTokens out;
   std::vector<int32_t>& made = out.ids;
   while (static_cast<int64_t>(made.size()) < most) {
-    const bool stops = stop && stop();
+    const bool stops = stop && stop(made);
     if (stops && !shared_.largest) break;
     const int32_t id = next_id(next_logits(made), options, random.uniform(made.size()), stops);
     if (id < 0) break;
-    out.ended = (end && id == *end) || std::ranges::find(options.stop, id) != options.stop.end();
+    out.ended = ends_text(id, end, options);
     if (out.ended) break;
     made.push_back(id);
   }
   return out;
 }
 
-GeneratedTokens Generator::generate(std::vector<int32_t> prompt, const SamplingOptions& options,
-                                    const std::function<bool()>& stop) {
-  if (answer_) return answer(std::move(prompt), options, stop);
-  auto eod = session_.tokenizer->eod();
+std::vector<int32_t> Generator::accepted_prompt(std::vector<int32_t> prompt) const {
   const auto window = static_cast<size_t>(most_read());
-  if (prompt.empty()) prompt.push_back(eod.value_or(0));
+  if (prompt.empty()) prompt.push_back(session_.tokenizer->eod().value_or(0));
   if (prompt.size() > window)
     log_warn("the prompt has ", prompt.size(), " tokens, and only its last ", window,
              " are read: model.seq_length is ", window);
+  return prompt;
+}
+
+GeneratedTokens Generator::generate(std::vector<int32_t> prompt, const SamplingOptions& options,
+                                    const Stop& stop) {
+  if (answer_) return answer(std::move(prompt), options, stop);
+  const auto window = static_cast<size_t>(most_read());
+  prompt = accepted_prompt(std::move(prompt));
   auto next_logits = [&](const std::vector<int32_t>& made) {
     std::vector<int32_t> text = prompt;
     text.insert(text.end(), made.begin(), made.end());
-    const auto seen = std::span(text).last(std::min(text.size(), window));
-    return logits_of(batch_of(seen), std::ssize(seen) - 1);
+    return logits_after(std::span(text).last(std::min(text.size(), window)));
   };
-  return generate(next_logits, options.max_tokens, eod, options, stop);
+  return generate(next_logits, options.max_tokens, session_.tokenizer->eod(), options, stop);
 }
 
 }  // namespace mtrain

@@ -43,6 +43,15 @@ struct GeneratedTokens {
   bool ended = false;        // by such an id, not by the number of tokens
 };
 
+/// A prompt, and how the text that follows it is sampled. A value.
+struct TextRequest {
+  std::vector<int32_t> prompt;
+  SamplingOptions sampling = {};
+};
+
+/// Whether this id ends a text: `end`, or one of options.stop.
+bool ends_text(int32_t id, std::optional<int32_t> end, const SamplingOptions& options);
+
 /// How ranks compute the logits of one model together. The functions are collective.
 struct SharedModel {
   /// Those of the valid ids in a row of a micro-batch; empty on a rank that does not have them.
@@ -66,10 +75,24 @@ class MT_API Generator {
   /// options.max_tokens. The model reads the last model.seq_length tokens of prompt and text. An
   /// encoder reads the prompt and then the end token; if the prompt is longer than the encoder's
   /// positions, it is truncated with a warning. The decoder begins with the start token, and its
-  /// text has at most model.decoder_seq_length tokens. `stop`: called before each token; if it
-  /// returns true, on one of the ranks of a shared model, the text ends there.
+  /// text has at most model.decoder_seq_length tokens. `stop`: called before each token with
+  /// those so far; if it returns true, on one of the ranks of a shared model, the text ends there.
+  using Stop = std::function<bool(const std::vector<int32_t>& made)>;
   GeneratedTokens generate(std::vector<int32_t> prompt, const SamplingOptions& options,
-                           const std::function<bool()>& stop = {});
+                           const Stop& stop = {});
+  /// generate() of several prompts, up to kTextsAtOnce of them together if the model caches texts:
+  /// a forward then reads a token of each. Each result is that of its prompt alone, to the bit on a
+  /// CPU. `next`: the next prompt, or nothing after the last one; what it throws is thrown after
+  /// the results of the prompts before. `done`: receives the results in the order of the prompts.
+  void generate_all(const std::function<std::optional<TextRequest>()>& next,
+                    const std::function<void(GeneratedTokens)>& done);
+  /// As many rows as the products of a CPU compute one by one, so that a row's bits do not depend
+  /// on the others.
+  static constexpr int64_t kTextsAtOnce = 8;
+  /// Whether the session's model reads each token once (Model::continues_texts()), with a cache of
+  /// keys and values. Otherwise the whole text is read again for each further token.
+  static bool can_cache(const Session& session);
+  bool caches() const { return cache_.has_value(); }
   /// Logits [tokens, valid vocabulary] of a text, in float on the host. REQUIRES: not answers(), no
   /// SharedModel::logits.
   std::vector<float> logits(std::span<const int32_t> tokens);
@@ -80,8 +103,11 @@ class MT_API Generator {
     size_t encoder = 0, decoder = 0;  // positions
     int32_t start = 0, end = 0;
   };
-  /// Those of a row, or of all rows for -1.
-  std::vector<float> logits_of(const MicroBatch& batch, int64_t row);
+  /// Those of a row, or of all rows for -1. `cache`: of the earlier tokens, or null.
+  std::vector<float> logits_of(const MicroBatch& batch, int64_t row,
+                               KeyValueCache* cache = nullptr);
+  /// Those of the token after the text, of which the cached tokens are not read again.
+  std::vector<float> logits_after(std::span<const int32_t> text);
   /// The id that follows these logits, or -1 if `stop` ends the text.
   int32_t next_id(const std::vector<float>& logits, const SamplingOptions& options, double draw,
                   bool stop) const;
@@ -90,13 +116,19 @@ class MT_API Generator {
                                    std::span<const int32_t> answer);
   GeneratedTokens generate(
       const std::function<std::vector<float>(const std::vector<int32_t>& made)>& next_logits,
-      int64_t most, std::optional<int32_t> end, const SamplingOptions& options,
-      const std::function<bool()>& stop);
+      int64_t most, std::optional<int32_t> end, const SamplingOptions& options, const Stop& stop);
+  /// A text of generate_all().
+  struct Running;
+  class Together;
+  /// The empty prompt begins with the end of a document; a long one is truncated with a warning.
+  std::vector<int32_t> accepted_prompt(std::vector<int32_t> prompt) const;
   GeneratedTokens answer(std::vector<int32_t> prompt, const SamplingOptions& options,
-                         const std::function<bool()>& stop);
+                         const Stop& stop);
   Session& session_;
   SharedModel shared_;
   std::optional<Answer> answer_;
+  std::optional<KeyValueCache> cache_;
+  std::vector<int32_t> cached_;  // the tokens of the cache
 };
 
 }  // namespace mtrain

@@ -139,7 +139,7 @@ Generations::Text Trainer::generate_text(Generator& generator, size_t prompt) {
        .temperature = s.validation.temperature,
        .seed = name_key(cat(s.rng.seed, " generated at ", state_.step, " from ", prompt)),
        .stop = asked.ends},
-      [&] {
+      [&](const std::vector<int32_t>&) {
         failpoint("generate.token");
         return interrupted_ && interrupted_();
       });
@@ -171,7 +171,8 @@ void Trainer::generate_texts() {
   if (prompts_.empty()) return;
   const auto start = std::chrono::steady_clock::now();
   const LongOperation generating(ranks_.activity(), "generating texts");
-  Generator generator(session_, shared_model());
+  const bool alone = ranks_.size() == 1 && !generates_together() && Generator::can_cache(session_);
+  Generator generator(session_, alone ? SharedModel() : shared_model());
   Generations made{.step = state_.step};
   for (const std::string& prompt : recipe_.settings.validation.prompts)
     made.texts.push_back({.prompt = prompt});

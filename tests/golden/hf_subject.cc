@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
@@ -153,6 +154,29 @@ std::vector<float> Subject::logits(const Rows& rows) {
   Tensor wide = ctx_->empty(out.shape(), DType::f32);
   ctx_->copy(wide, out);
   return host_values(*ctx_, wide);
+}
+
+std::vector<float> Subject::logits_in_pieces(const std::vector<int32_t>& row,
+                                             const std::vector<int64_t>& pieces) {
+  GradMode off(*ctx_, false);
+  KeyValueCache cache(std::ssize(row));
+  std::vector<float> out;
+  for (int64_t piece : pieces) {
+    const auto begin = row.begin() + cache.tokens();
+    ModelInput some = input({{begin, begin + piece}}, {});
+    std::vector<int32_t> positions(static_cast<size_t>(piece));
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(cache.tokens()));
+    some.positions_T = ctx_->from_host<int32_t>(positions, {piece});
+    cache.read({{.text = 0, .tokens = piece}});
+    some.cache = &cache;
+    Tensor logits = model_->forward(some, {});
+    Tensor wide = ctx_->empty(logits.shape(), DType::f32);
+    ctx_->copy(wide, logits);
+    const std::vector<float> values = host_values(*ctx_, wide);
+    out.insert(out.end(), values.begin(), values.end());
+    cache.advance();
+  }
+  return out;
 }
 
 Batch next_tokens(const Rows& rows) {

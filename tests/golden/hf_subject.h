@@ -55,6 +55,11 @@ class Subject {
 
   /// [rows * length, vocab], row-major.
   std::vector<float> logits(const Rows& rows);
+  /// The same for one row, whose tokens the model reads in pieces of these sizes, with a cache of
+  /// the earlier ones. REQUIRES: the sizes add up to the row.
+  std::vector<float> logits_in_pieces(const std::vector<int32_t>& row,
+                                      const std::vector<int64_t>& pieces);
+  bool continues_texts() const { return model_->continues_texts(); }
   /// Mean loss over all targets, without gradients.
   double evaluate(const Batch& batch);
   /// Forward and backward of `batch` in micro-batches of `rows_per_micro`; gradients are then there

@@ -162,6 +162,29 @@ TEST_CASE("transformers: logits") {
   }
 }
 
+TEST_CASE("transformers: logits of texts that are read in pieces") {
+  for (const Set& set : sets()) {
+    INFO(std::string(set.name));
+    Subject subject(set.folder, options_of(set));
+    CHECK(subject.continues_texts() ==
+          (set.name != std::string("bert_tiny") && set.name != std::string("t5_tiny")));
+    if (!subject.continues_texts()) continue;
+    SafetensorsFile expected(set.folder / "expected_logits.safetensors");
+    const Rows rows = id_rows(expected.at("input_ids"));
+    std::vector<float> logits;
+    for (const std::vector<int32_t>& row : rows) {
+      const auto some = std::ssize(row) / 2;
+      std::vector<int64_t> pieces = {some, 1, 2};  // a prompt and what follows
+      pieces.resize(static_cast<size_t>(std::ssize(row) - some), 1);
+      const std::vector<float> of_row = subject.logits_in_pieces(row, pieces);
+      logits.insert(logits.end(), of_row.begin(), of_row.end());
+    }
+    double worst = largest_difference(logits, floats(expected.at("logits")));
+    figure(cat(set.name, " logits in pieces, absolute:"), worst);
+    CHECK(worst <= set.bounds.logits);
+  }
+}
+
 TEST_CASE(
     "transformers: logits with an interpolated rotary frequency, from either form of config.json") {
   const fs::path folder = testing::source_root() / "tests/golden/llama31_smooth_tiny";

@@ -1,6 +1,7 @@
 #include "answer_file.h"
 
 #include <chrono>
+#include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -93,53 +94,96 @@ void require_answer(const std::string& line, const Json& prompt, const std::stri
                 "another file");
 }
 
+/// The records of a file that have no answer yet, and the file of the answers.
+class Answers {
+ public:
+  Answers(const fs::path& prompts, const fs::path& output, const std::string& system)
+      : prompts_(prompts),
+        output_(output),
+        system_(system),
+        before_(answered(output)),
+        out_(output, std::ios::app | std::ios::binary),
+        lines_(prompts, kLongestLine, "split the record") {
+    require_written("give a file in a folder that is there");
+    if (!before_.empty())
+      log_info(printable(output.string()), " has ", counted(std::ssize(before_), "answer"),
+               ": the others follow");
+  }
+  std::optional<AskedRecord> next();
+  void add(const std::string& text);
+  /// After the last record.
+  void finish() const;
+
+ private:
+  void require_written(const char* help) const {
+    MT_USER_CHECK(out_.good(), ErrorClass::io, cat("cannot write ", printable(output_.string())),
+                  help);
+  }
+
+  const fs::path &prompts_, &output_;
+  const std::string& system_;
+  std::vector<std::string> before_;
+  std::ofstream out_;
+  LineReader lines_;
+  std::deque<Json> asked_;  // the messages of records whose answers are not written yet
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(),
+                                        reported_ = start_;
+  int64_t index_ = 0, written_ = 0, empty_ = 0;
+};
+
+std::optional<AskedRecord> Answers::next() {
+  for (std::string_view line; lines_.next(line);) {
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    std::vector<PromptMessage> prompt = prompt_of(line, system_, lines_.place());
+    Json messages = messages_json(prompt);
+    const int64_t mine = index_++;
+    if (mine < std::ssize(before_)) {
+      require_answer(before_[static_cast<size_t>(mine)], messages, lines_.place(), output_);
+      continue;
+    }
+    asked_.push_back(std::move(messages));
+    return AskedRecord{std::move(prompt), mine};
+  }
+  return std::nullopt;
+}
+
+void Answers::add(const std::string& text) {
+  Json messages = std::move(asked_.front());
+  asked_.pop_front();
+  empty_ += text.empty();
+  messages.push_back({{"role", "assistant"}, {"content", text}});
+  out_ << Json{{"messages", std::move(messages)}}.dump(-1, ' ', false,
+                                                       Json::error_handler_t::replace)
+       << '\n'
+       << std::flush;
+  require_written("make room, and start the same command again: it continues");
+  ++written_;
+  if (seconds_since(reported_) < 10) return;
+  reported_ = std::chrono::steady_clock::now();
+  log_info(counted(std::ssize(before_) + written_, "record"), " answered, ",
+           human_seconds(seconds_since(start_) / static_cast<double>(written_)), " each");
+}
+
+void Answers::finish() const {
+  MT_USER_CHECK(index_ >= std::ssize(before_), ErrorClass::data,
+                cat(printable(output_.string()), " has ", counted(std::ssize(before_), "answer"),
+                    ", and ", printable(prompts_.string()), " ", counted(index_, "record")),
+                "write to another file");
+  if (empty_ > 0)
+    log_warn(counted(empty_, "answer"), empty_ == 1 ? " is" : " are",
+             " empty (blanks and line ends around an answer are left out)",
+             "\n  help: raise --max-tokens, or remove these records before training");
+}
+
 }  // namespace
 
 void answer_records(
     const fs::path& prompts, const fs::path& output, const std::string& system,
-    const std::function<std::string(const std::vector<PromptMessage>&, int64_t index)>& answer) {
-  const std::vector<std::string> before = answered(output);
-  std::ofstream out(output, std::ios::app | std::ios::binary);
-  MT_USER_CHECK(out.good(), ErrorClass::io, cat("cannot write ", printable(output.string())),
-                "give a file in a folder that is there");
-  LineReader lines(prompts, kLongestLine, "split the record");
-  const auto start = std::chrono::steady_clock::now();
-  auto reported = start;
-  int64_t index = 0, empty = 0;
-  if (!before.empty())
-    log_info(printable(output.string()), " has ", counted(std::ssize(before), "answer"),
-             ": the others follow");
-  for (std::string_view line; lines.next(line);) {
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::vector<PromptMessage> prompt = prompt_of(line, system, lines.place());
-    Json messages = messages_json(prompt);
-    const int64_t mine = index++;
-    if (mine < std::ssize(before)) {
-      require_answer(before[static_cast<size_t>(mine)], messages, lines.place(), output);
-      continue;
-    }
-    const std::string text = answer(prompt, mine);
-    empty += text.empty();
-    messages.push_back({{"role", "assistant"}, {"content", text}});
-    out << Json{{"messages", std::move(messages)}}.dump(-1, ' ', false,
-                                                        Json::error_handler_t::replace)
-        << '\n'
-        << std::flush;
-    MT_USER_CHECK(out.good(), ErrorClass::io, cat("cannot write ", printable(output.string())),
-                  "make room, and start the same command again: it continues");
-    if (seconds_since(reported) < 10) continue;
-    reported = std::chrono::steady_clock::now();
-    log_info(counted(index, "record"), " answered, ",
-             human_seconds(seconds_since(start) / static_cast<double>(index - std::ssize(before))),
-             " each");
-  }
-  MT_USER_CHECK(index >= std::ssize(before), ErrorClass::data,
-                cat(printable(output.string()), " has ", counted(std::ssize(before), "answer"),
-                    ", and ", printable(prompts.string()), " ", counted(index, "record")),
-                "write to another file");
-  if (empty > 0)
-    log_warn(counted(empty, "answer"), empty == 1 ? " is" : " are", " empty",
-             "\n  help: raise --max-tokens, or remove these records before training");
+    const std::function<void(const std::function<std::optional<AskedRecord>()>& next,
+                             const std::function<void(std::string)>& done)>& answer_all) {
+  Answers answers(prompts, output, system);
+  answer_all([&] { return answers.next(); }, [&](const std::string& text) { answers.add(text); });
+  answers.finish();
 }
 
 }  // namespace mtrain

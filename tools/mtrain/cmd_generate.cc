@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -13,6 +15,7 @@
 #include "answer_file.h"
 #include "cli.h"
 #include "model_source.h"
+#include "mtrain/base/elapsed.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/chat/ready_made.h"
@@ -23,6 +26,7 @@
 #include "mtrain/train/generator.h"
 #include "recipe_words.h"
 #include "run_template.h"
+#include "streamed_text.h"
 
 namespace mtrain {
 namespace {
@@ -30,7 +34,7 @@ namespace {
 struct GenerateOptions {
   std::string from, adapter, prompt, system, chat_template, date, prompts, output;
   std::vector<std::string> overrides;
-  bool chat = false, prompted = false, parse_special = false;
+  bool chat = false, prompted = false, parse_special = false, json = false;
   std::optional<bool> add_special;  // of --add-special and --no-add-special
   SamplingOptions sampling;
 };
@@ -50,6 +54,47 @@ void each_prompt(const GenerateOptions& options,
     if (!line.empty() || !options.chat) use(line);
     std::cout << std::flush;
   }
+}
+
+/// A continuation or an answer. A value.
+struct Printed {
+  std::string text;
+  int64_t prompt_tokens = 0;
+};
+
+/// Shows a text on a terminal while it is generated.
+class Shown {
+ public:
+  Shown(const GenerateOptions& options, std::string end_text, bool turn)
+      : live_(!options.json && ::isatty(STDOUT_FILENO) == 1),
+        streamed_(std::move(end_text), turn) {}
+  /// To be called before each token. `text_of`: the text of the ids so far.
+  Generator::Stop each(std::function<std::string(const std::vector<int32_t>& ids)> text_of) {
+    if (!live_) return {};
+    return [this, text_of = std::move(text_of)](const std::vector<int32_t>& made) {
+      std::cout << streamed_.next(text_of(made)) << std::flush;
+      return false;
+    };
+  }
+  void finish(const std::string& text) { std::cout << streamed_.rest(text) << '\n'; }
+
+ private:
+  bool live_;
+  StreamedText streamed_;
+};
+
+/// Prints the rest of a text, or an object of it for --json.
+void print(const GenerateOptions& options, const std::string& prompt, const Printed& out,
+           const GeneratedTokens& made, Shown& shown, std::chrono::steady_clock::time_point start) {
+  if (!options.json) return shown.finish(out.text);
+  std::cout << nlohmann::ordered_json{{"prompt", prompt},
+                                      {"text", out.text},
+                                      {"prompt_tokens", out.prompt_tokens},
+                                      {"tokens", made.ids.size()},
+                                      {"ended", made.ended},
+                                      {"seconds", seconds_since(start)}}
+                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+            << '\n';
 }
 
 /// A user who pipes prompts expects that they are read.
@@ -113,11 +158,35 @@ void talk(const SavedRun& run, Session& session, const GenerateOptions& options)
   Generator generator(session);
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& text) {
+    const auto start = std::chrono::steady_clock::now();
     AskedPrompt asked = dialogue.ask(text);
     sampling.stop = std::move(asked.ends);
-    std::cout << dialogue.answer(generator.generate(std::move(asked.ids), sampling).ids) << '\n';
+    const auto given = std::ssize(asked.ids);
+    Shown shown(options, asked.end_text, asked.turn);
+    const GeneratedTokens made = generator.generate(
+        std::move(asked.ids), sampling,
+        shown.each([&](const auto& ids) { return session.tokenizer->decode(ids); }));
+    print(options, text, {.text = dialogue.answer(made.ids), .prompt_tokens = given}, made, shown,
+          start);
     ++sampling.seed;  // so that a repeated question may get another answer
   });
+}
+
+/// The conversation of a record, and the request for its answer.
+TextRequest asked(finetune::Dialogue& dialogue, const AskedRecord& record,
+                  const SamplingOptions& sampling) {
+  AskedPrompt prompt;
+  for (const auto& [role, content] : record.messages)
+    if (role == "system")
+      dialogue.begin_with(content);
+    else if (role == "user")
+      prompt = dialogue.ask(content);
+    else
+      dialogue.answered(content);
+  TextRequest out{std::move(prompt.ids), sampling};
+  out.sampling.stop = std::move(prompt.ends);
+  out.sampling.seed += static_cast<uint64_t>(record.index);
+  return out;
 }
 
 /// Answers the records of --prompts in --output, each as a conversation of its own.
@@ -125,21 +194,22 @@ void answer_all(const SavedRun& run, Session& session, const GenerateOptions& op
   const chat::TemplateFile file = template_to_answer(options, run, session);
   if (options.chat_template.empty()) warn_of_untrained_template(run, file.name);
   Generator generator(session);
+  std::deque<finetune::Dialogue> asking;  // those whose answers are generated now, in order
   answer_records(options.prompts, options.output, options.system,
-                 [&](const std::vector<PromptMessage>& messages, int64_t index) {
-                   finetune::Dialogue dialogue(*session.tokenizer, file, day_of(options, run));
-                   AskedPrompt asked;
-                   for (const auto& [role, content] : messages)
-                     if (role == "system")
-                       dialogue.begin_with(content);
-                     else if (role == "user")
-                       asked = dialogue.ask(content);
-                     else
-                       dialogue.answered(content);
-                   SamplingOptions sampling = options.sampling;
-                   sampling.stop = std::move(asked.ends);
-                   sampling.seed += static_cast<decltype(sampling.seed)>(index);
-                   return dialogue.answer(generator.generate(std::move(asked.ids), sampling).ids);
+                 [&](const std::function<std::optional<AskedRecord>()>& next,
+                     const std::function<void(std::string)>& done) {
+                   generator.generate_all(
+                       [&]() -> std::optional<TextRequest> {
+                         const std::optional<AskedRecord> record = next();
+                         if (!record) return std::nullopt;
+                         auto& dialogue =
+                             asking.emplace_back(*session.tokenizer, file, day_of(options, run));
+                         return asked(dialogue, *record, options.sampling);
+                       },
+                       [&](const GeneratedTokens& made) {
+                         done(asking.front().answer(made.ids));
+                         asking.pop_front();
+                       });
                  });
 }
 
@@ -210,16 +280,19 @@ void generate(const Cli& cli, const GenerateOptions& options) {
                                          : std::vector<int32_t>{};
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
+    const auto start = std::chrono::steady_clock::now();
     std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, options.parse_special);
     given.insert(given.begin(), begin.begin(), begin.end());
-    const std::vector<int32_t> made = generator.generate(given, sampling).ids;
-    if (options.parse_special)
-      std::cout << (generator.answers() ? "" : prompt)
-                << text_with_special(*session->tokenizer, made) << '\n';
-    else if (generator.answers())
-      std::cout << session->tokenizer->decode(made) << '\n';
-    else
-      std::cout << prompt << continuation(*session->tokenizer, given, made) << '\n';
+    const auto text_of = [&](const std::vector<int32_t>& ids) {
+      return options.parse_special ? text_with_special(*session->tokenizer, ids)
+             : generator.answers() ? session->tokenizer->decode(ids)
+                                   : continuation(*session->tokenizer, given, ids);
+    };
+    if (!options.json && !generator.answers()) std::cout << prompt;
+    Shown shown(options, "", false);
+    const GeneratedTokens made = generator.generate(given, sampling, shown.each(text_of));
+    print(options, prompt, {.text = text_of(made.ids), .prompt_tokens = std::ssize(given)}, made,
+          shown, start);
     ++sampling.seed;  // equal lines get different continuations
   });
 }
@@ -292,6 +365,12 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                  "tokens, and print those of the answer; default: they are plain characters, and "
                  "not printed")
       ->excludes(chat);
+  command
+      ->add_flag(
+          "--json", options->json,
+          "print an object for each prompt: its prompt, text, numbers of tokens, whether the "
+          "model ended the text, and seconds")
+      ->excludes(prompts);
   command->add_option("--max-tokens", s.max_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();

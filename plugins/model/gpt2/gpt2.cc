@@ -120,6 +120,8 @@ class Gpt2 final : public Model {
     return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
   }
 
+  bool continues_texts() const override { return true; }
+
   double flops_per_token(int64_t seq_length) const override {
     auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.mlp().size);
     const HeadLayout heads = config_.head_layout();

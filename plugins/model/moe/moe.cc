@@ -37,6 +37,9 @@ class MoeDecoder final : public Decoder {
     return all;
   }
 
+  /// With a capacity, the tokens of a forward compete for their experts.
+  bool continues_texts() const override { return !config_.moe.capacity_factor; }
+
   double flops_per_token(int64_t seq_length) const override {
     double products = head_products();
     for (int64_t i = 0; i < config_.layers; ++i) products += block_products(seq_length, i);
