@@ -241,7 +241,7 @@ DefaultsTree::Replaced DefaultsTree::replaced_by(const ConfigFile& option, const
                                   " differs from ", component);
   out.instead = other && kept
                     ? cat("write ", group, "=", name, ": it chooses ", package, ".type=", name,
-                          " and keeps the recipe's other settings of ", package)
+                          " and keeps the values that the recipe itself sets")
                 : other          ? differs
                 : chosen.empty() ? cat("change single settings, ", package, ".KEY=VALUE", listed)
                                  : cat(differs, listed);

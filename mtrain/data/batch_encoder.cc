@@ -59,7 +59,9 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
           {item.line, false, std::move(fault),
            cat("each line is an object like {\"", printable(options_.json_keys[0]),
                "\": \"…\"}; --json-key NAME takes the text of another field; conversations, and "
-               "prompts with answers, need no preparation: dataset.type=sft reads them")});
+               "prompts with answers, need no preparation: dataset=sft reads them; the "
+               "objects "
+               "of a list become lines with `jq -c '.[]'`")});
       return false;
     }
   }

@@ -43,7 +43,10 @@ InputFormat format_of(const fs::path& path, InputFormat wanted) {
       path == "-"
           ? std::string("cannot tell whether standard input is text or JSON lines")
           : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
-      "add --format text or --format jsonl");
+      path.extension() == ".json" ? "if each line is an object, add --format jsonl; the objects of "
+                                    "a list become lines with "
+                                    "`jq -c '.[]' FILE.json > FILE.jsonl`"
+                                  : "add --format text or --format jsonl");
   return format;
 }
 

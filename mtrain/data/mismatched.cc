@@ -38,7 +38,7 @@ void require_alike(int64_t sample, size_t own, int64_t other, size_t before) {
                 cat("sample ", sample, " has ", counted(static_cast<int64_t>(own), "answer"),
                     ", and sample ", other, ", of which it gets mismatched answers, has ", before),
                 "the objective compares with the answers of other records of the batch: either all "
-                "records are pairs, or all have one answer (dataset.type=preference)");
+                "records are pairs, or all have one answer (dataset=preference)");
 }
 
 /// The lengths of answers that fit after these prompts.

@@ -246,7 +246,7 @@ void refuse_packed(const IndexedFile& file) {
       cat(printable(file.prefix().string()),
           mask ? " is the loss mask of packed records, not a text"
                : " has packed fine-tuning records: their loss mask would be lost"),
-      cat("train on them with dataset.type=sft ", setting_word("dataset.path", prefix.string()),
+      cat("train on them with dataset=sft ", setting_word("dataset.path", prefix.string()),
           ", or prepare a text: mtrain data prepare"));
 }
 
@@ -316,7 +316,7 @@ PreparedData::File PreparedData::open(const std::string& text) const {
     MT_USER_CHECK(records.dataset.empty(), ErrorClass::data,
                   cat(path.string(), " has records for fine-tuning; dataset.type=",
                       sampling_.dataset, " reads prepared tokens"),
-                  cat("train on the records as they are: dataset.type=", records.dataset));
+                  cat("train on the records as they are: dataset=", records.dataset));
     throw Error(ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
                 cat("run: mtrain data prepare --input ", shell_word(path.string()), " --output ",
                     shell_word(prefix.string()), " --tokenizer ",

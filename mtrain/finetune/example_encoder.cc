@@ -75,7 +75,17 @@ std::string ExampleEncoder::identity() const {
   std::string special;
   for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
   return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ",
-             options_.date, ", train_on ", kNames[static_cast<size_t>(options_.train_on)]);
+             options_.date, ", train_on ", kNames[static_cast<size_t>(options_.train_on)],
+             options_.parse_special ? ", special tokens in texts" : "");
+}
+
+std::string ExampleEncoder::spelled_special(const Example& example) const {
+  if (example.kind != Example::Kind::prompted || options_.parse_special) return {};
+  for (const SpecialToken& token : tokenizer_.special_tokens())
+    for (const Segment& segment : example.texts)
+      if (!token.text.empty() && segment.text.find(token.text) != std::string::npos)
+        return token.text;
+  return {};
 }
 
 std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
@@ -174,13 +184,21 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  call_plugin(tokenizer_, "encode()",
-              [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
+  const bool parse = options_.parse_special;
+  call_plugin(tokenizer_, "encode()", [&] {
+    tokenizer_.encode_with(text, {.parse_special = parse, .add_special = true}, out.ids, &spans);
+  });
   mtrain::check_ids(tokenizer_, out.ids);
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(),
                        [id](const SpecialToken& t) { return t.id == id; });
   };
+  // A text that spells its first token has it once.
+  if (parse && out.ids.size() > 1 && out.ids[0] == out.ids[1] && is_special(out.ids[0]) &&
+      spans[0].begin == spans[0].end) {
+    out.ids.erase(out.ids.begin());
+    spans.erase(spans.begin());
+  }
   // Special tokens around a text (empty spans) are not trained on, except at the end.
   for (size_t i = 0; i < out.ids.size(); ++i) {
     const bool empty = spans[i].begin == spans[i].end, around = empty && is_special(out.ids[i]);

@@ -32,6 +32,8 @@ struct EncoderOptions {
   std::string date = "2024-07-26";  // today's date for templates; fixed, so the tokens of the data
                                     // do not depend on the day
   TrainOn train_on = TrainOn::assistant;
+  bool parse_special = false;  // names of special tokens in a prompt and its completion, or in a
+                               // text, are these tokens; else they are plain characters
 };
 
 class MT_API ExampleEncoder {
@@ -59,6 +61,9 @@ class MT_API ExampleEncoder {
   /// Special tokens of the template, such as "<|im_end|>", that the tokenizer encodes as several
   /// tokens. If there are any, the template belongs to another model.
   std::vector<std::string> missing_special_tokens() const;
+  /// The first special token that a text of the example spells in plain characters; empty: none, or
+  /// parse_special reads them.
+  std::string spelled_special(const Example& example) const;
   /// A text that changes whenever the encoding changes.
   std::string identity() const;
 

@@ -114,11 +114,10 @@ void refuse_judged(std::span<const Json> records, const FormatOptions& options,
   });
   if (pairs) {
     const auto all = readings(records[0], name_in_file("chosen", options.columns), options.columns);
-    throw Error(
-        ErrorClass::data,
-        cat(where, " has chosen and rejected answers, which dataset.type=sft does not read"),
-        cat("to learn from the preferences: dataset.type=preference objective=dpo",
-            help_for_training("the chosen answers", setting_for(all, records, options))));
+    throw Error(ErrorClass::data,
+                cat(where, " has chosen and rejected answers, which dataset=sft does not read"),
+                cat("to learn from the preferences: dataset=preference objective=dpo",
+                    help_for_training("the chosen answers", setting_for(all, records, options))));
   }
   if (!judged) return;
   std::string answer = name_in_file("completion", options.columns);
@@ -130,8 +129,8 @@ void refuse_judged(std::span<const Json> records, const FormatOptions& options,
     all.push_back(std::move(reading));
   throw Error(
       ErrorClass::data,
-      cat(where, " has answers with a label, good or bad, which dataset.type=sft does not read"),
-      cat("to learn from the labels: dataset.type=preference objective=kto",
+      cat(where, " has answers with a label, good or bad, which dataset=sft does not read"),
+      cat("to learn from the labels: dataset=preference objective=kto",
           help_for_training("all answers, good and bad", setting_for(all, records, options))));
 }
 

@@ -76,7 +76,26 @@ std::string entry_of(const std::string& key, const std::string& value) {
   return cat("{", printable(key, 60), ": ", printable(value, 60), "}");
 }
 
+bool any_has(std::span<const Json> records, const std::string& field) {
+  return std::ranges::any_of(records, [&](const Json& record) {
+    const auto found = record.find(field);
+    return found != record.end() && !found->is_null();
+  });
+}
+
 }  // namespace
+
+void refuse_hiding_columns(std::span<const Json> records, const Columns& columns,
+                           const std::string& file) {
+  for (const auto& [ours, theirs] : columns)
+    MT_USER_CHECK(theirs == kNoField || !makes_format(ours) || any_has(records, theirs) ||
+                      !any_has(records, ours),
+                  ErrorClass::config,
+                  cat("dataset.columns=", entry_of(ours, theirs), ": none of the first records of ",
+                      file, " has the field '", printable(theirs, 60),
+                      "', and the entry hides their field '", printable(ours, 60), "'"),
+                  "leave this entry out; ~dataset.columns removes all entries of the recipe");
+}
 
 MappedNames::MappedNames(const FormatOptions& options, const std::string& format)
     : format_(format) {

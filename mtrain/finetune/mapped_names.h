@@ -4,6 +4,7 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@ namespace mtrain::finetune {
 
 /// A field that no record is meant to have: {input: none} ignores the field.
 constexpr const char* kNoField = "none";
+
+/// Throws Error(config) for an entry of `columns` whose field none of the records has, where they
+/// have the field of mtrain's own name: the entry hides it. Call it where the format is not found,
+/// or is given. `file`: for messages.
+void refuse_hiding_columns(std::span<const Json> records, const Columns& columns,
+                           const std::string& file);
 
 class MT_API MappedNames {
  public:

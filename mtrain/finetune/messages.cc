@@ -5,6 +5,7 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
+#include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/mapped_names.h"
 
 namespace mtrain::finetune {
@@ -160,7 +161,7 @@ void refuse_wanted(const MessageWeight& weight, const std::string& role,
       cat("has a message of '", printable(role, 40), "' with ", weight.wanted,
           ", and only messages of the assistant are trained on"),
       "leave the field out or write 0, or train on all messages: dataset.train_on=all of "
-      "dataset.type=sft"};
+      "dataset=sft"};
 }
 
 }  // namespace
@@ -315,6 +316,24 @@ bool has_empty_answer(const Example& example) {
       return true;
   }
   return false;
+}
+
+void SpelledTokens::note(const ExampleEncoder& encoder, const Example& example) {
+  constexpr int64_t kSeen = 1000;  // looking for each special token in each text takes time
+  if (example.kind != Example::Kind::prompted || ++seen > kSeen) return;
+  std::string found = encoder.spelled_special(example);
+  if (found.empty() || count++ > 0) return;
+  first = example.place;
+  token = std::move(found);
+}
+
+std::string SpelledTokens::warning(const std::string& file) const {
+  if (count == 0) return {};
+  return cat(file, ": ", counted(count, "text"), count == 1 ? " has" : " have",
+             " the name of a special token, such as '", printable(token, 60), "' (first: ", first,
+             "), which is read as plain characters\n  help: dataset.parse_special=true reads such "
+             "names as the special tokens; or write conversations as messages, for the chat "
+             "template");
 }
 
 std::string EmptyAnswers::warning(const std::string& file, int64_t records) const {

@@ -58,4 +58,16 @@ struct EmptyAnswers {
   std::string warning(const std::string& file, int64_t records) const;
 };
 
+class ExampleEncoder;
+
+/// Counts records whose texts spell special tokens in plain characters, among the first ones of a
+/// file. Value.
+struct SpelledTokens {
+  int64_t seen = 0, count = 0;
+  std::string first, token;
+  void note(const ExampleEncoder& encoder, const Example& example);
+  /// A warning of a file with such records; empty: there are none.
+  std::string warning(const std::string& file) const;
+};
+
 }  // namespace mtrain::finetune

@@ -109,20 +109,23 @@ class PreferenceLoader {
                                   : in_template;
     if (names_) note_unused(cat(printable(file_.path.string()), " (", file_.format, ")"));
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
-    MT_USER_CHECK(file_.size() > 0, ErrorClass::data,
-                  cat("no records are left: ", file_.summary(seq_length_)),
-                  file_.too_long == 0
-                      ? std::string("inspect the records with mtrain data show")
-                      : cat("raise model.seq_length: the shortest of these records needs ",
-                            shortest_, " tokens, and all of them ", file_.longest));
+    MT_USER_CHECK(
+        file_.size() > 0, ErrorClass::data,
+        cat("no records are left: ", file_.summary(seq_length_)),
+        file_.too_long == 0
+            ? std::string(
+                  "each record needs an answer that is not empty: a message of the assistant, a "
+                  "completion, or a text")
+            : cat("raise model.seq_length: the shortest of these records needs ", shortest_,
+                  " tokens, and all of them ", file_.longest));
   }
 
  private:
   /// Warnings of settings without effect, and of records that teach nothing or too little.
   void note_unused(const std::string& what) {
     file_.unused = names_->finish(what);
-    if (std::string warning = empty_.warning(what, file_.records); !warning.empty())
-      file_.unused.push_back(std::move(warning));
+    for (const std::string& warning : {empty_.warning(what, file_.records), spelled_.warning(what)})
+      if (!warning.empty()) file_.unused.push_back(warning);
     if (!settings_.records.prompt.empty())
       file_.unused.push_back(
           cat("dataset.prompt has no effect on ", what, ": only alpaca records of sft use it"));
@@ -166,7 +169,7 @@ class PreferenceLoader {
       if (const std::string columns = both ? "" : mapped(needed); !columns.empty())
         return cat("if these are its answers: ", columns);
     return "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
-           "names; to train on answers as they are: dataset.type=sft objective.type=tokens";
+           "names; to train on answers as they are: dataset=sft objective=tokens";
   }
 
   std::string null_label(const Json& record) const {
@@ -179,6 +182,7 @@ class PreferenceLoader {
 
   void take_record(const Json& record, const std::string& place) {
     if (file_.format.empty()) {
+      refuse_hiding_columns({&record, 1}, options_.columns, printable(file_.path.string()));
       const bool label = find_field(record, "label", options_.columns) != nullptr;
       const bool pair = find_field(record, "chosen", options_.columns) != nullptr;
       MT_USER_CHECK(
@@ -213,6 +217,7 @@ class PreferenceLoader {
       examples.push_back(std::move(preference.chosen));
       if (preference.rejected) examples.push_back(std::move(*preference.rejected));
     }
+    for (const Example& example : examples) spelled_.note(encoder_, example);
     const size_t each = file_.pairs ? 2 : 1;
     std::vector<bool> rejected(block_.size());
     auto encoded = encoder_.encode_all(examples, [&](const Example& example, const Error& error) {
@@ -266,6 +271,7 @@ class PreferenceLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
+  SpelledTokens spelled_;
   int64_t texts_ = 0;  // records of texts
   std::string first_alike_, first_text_;
   int64_t shortest_ = INT64_MAX;  // tokens of the shortest record that is too long

@@ -178,10 +178,9 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   if (foreign)
     throw Error(ErrorClass::data, cat(name, " is ", foreign->format, "; JSON lines are required"),
                 help_for_records(*foreign));
-  MT_USER_CHECK(
-      type != fs::file_type::not_found || !fs::exists(path.string() + ".idx", error),
-      ErrorClass::data, cat(name, " are prepared tokens without records"),
-      "give the .json or .jsonl file of the records; dataset.type=gpt reads these tokens");
+  MT_USER_CHECK(type != fs::file_type::not_found || !fs::exists(path.string() + ".idx", error),
+                ErrorClass::data, cat(name, " are prepared tokens without records"),
+                "give the .json or .jsonl file of the records; dataset=gpt reads these tokens");
   MT_USER_CHECK(!folder && type != fs::file_type::not_found, ErrorClass::io,
                 cat(name, folder ? " is a folder" : " does not exist"),
                 cat("name an existing .json or .jsonl file",

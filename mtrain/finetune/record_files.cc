@@ -11,7 +11,8 @@ void RecordFiles::bind_files(Fields& f, std::string_view path_doc, const std::st
   f("valid_path", valid_path, "records for validation; split is then not applied").input_path();
   f("test_path", test_path, "records for testing; split is then not applied").input_path();
   f("split", split,
-    "proportions of the records for train, valid and test, which are assigned at random")
+    "proportions of the records for train, valid and test, which are assigned at random; one above "
+    "0 gives at least one record")
       .example("95,5,0");
 }
 

@@ -9,6 +9,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/finetune/answer_prompt.h"
 #include "mtrain/finetune/judged_records.h"
+#include "mtrain/finetune/mapped_names.h"
 #include "mtrain/finetune/messages.h"
 
 namespace mtrain::finetune {
@@ -83,6 +84,19 @@ std::string likely_setting(std::span<const Json> records, FormatOptions options)
   return cat("dataset.format=", name(RecordFormat::prompt_completion), " ", setting);
 }
 
+/// The entry of dataset.columns for a field that has almost the name of one that makes a format:
+/// "message" for "messages"; empty: there is none.
+std::string nearly_named(const Json& record) {
+  const std::vector<std::string> known = {"messages", "conversations", "instruction",
+                                          "output",   "prompt",        "completion",
+                                          "text",     "segments",      "input_ids"};
+  for (const auto& [field, value] : record.items())
+    if (const auto near = nearest(field, known, 1); !near.empty() && !record.contains(near[0]))
+      return cat("did you mean '", near[0], "' by '", printable(field, 60), "'? dataset.columns='{",
+                 near[0], ": ", printable(field, 60), "}'; else ");
+  return {};
+}
+
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
   if (!value.is_number_integer())
@@ -123,6 +137,7 @@ RecordFormat detect_format(std::span<const Json> records, const FormatOptions& o
     const auto most = fitting_formats(records, std::ssize(records) / 2 + 1, columns);
     if (most.size() == 1) return most[0]->format;
   }
+  refuse_hiding_columns(records, columns, where);
   std::vector<std::string> names;
   for (const auto* format : found) names.emplace_back(format->name);
   const std::string likely = found.empty() ? likely_setting(records, options) : std::string();
@@ -132,7 +147,9 @@ RecordFormat detect_format(std::span<const Json> records, const FormatOptions& o
           records.size() == 1 ? "record: its" : cat(records.size(), " records: their"),
           " fields are ", fields_of(records),
           found.empty() ? "" : cat(", which fit ", join(names, " and "))),
-      cat(likely.empty() ? "" : cat("if these are prompts and their answers: ", likely, "; else "),
+      cat(!likely.empty() ? cat("if these are prompts and their answers: ", likely, "; else ")
+          : found.empty() ? nearly_named(records[0])
+                          : "",
           "set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
           !found.empty()   ? ""
           : likely.empty() ? ", and map the names of its fields, as in "

@@ -7,6 +7,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/chat/llama_spaces.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
 #include "mtrain/finetune/mapped_names.h"
@@ -64,6 +65,8 @@ class FileLoader {
       format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())),
                              options, where);
     } else {
+      refuse_hiding_columns(std::span(records_).first(std::min(kFirstRecords, records_.size())),
+                            options.columns, where);
       auto names = record_format_names();
       format = static_cast<RecordFormat>(std::find(names.begin(), names.end(), settings_.format) -
                                          names.begin());
@@ -106,8 +109,9 @@ class FileLoader {
     const RecordSettings& r = settings_.records;
     const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
     file_.unused = names_->finish(what);
-    if (std::string warning = empty_.warning(what, file_.counts.records); !warning.empty())
-      file_.unused.push_back(std::move(warning));
+    for (const std::string& warning :
+         {empty_.warning(what, file_.counts.records), spelled_.warning(what)})
+      if (!warning.empty()) file_.unused.push_back(warning);
     if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
         r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
       file_.unused.push_back(
@@ -141,6 +145,7 @@ class FileLoader {
       try {
         examples.push_back(reader_->read(records_[i], places_[i]));
         empty_.note(examples.back());
+        spelled_.note(encoder_, examples.back());
         if (examples.back().kind == Example::Kind::chat) ++file_.counts.chats;
       } catch (const RecordFault& fault) {
         bad_.reject(places_[i], fault.what, fault.hint);
@@ -206,6 +211,7 @@ class FileLoader {
   BadRecords bad_;
   int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   EmptyAnswers empty_;
+  SpelledTokens spelled_;
   std::optional<RecordReader> reader_;
   std::optional<MappedNames> names_;
   std::vector<Json> records_;
@@ -286,11 +292,14 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
   SftFile out;
   out.path = path;
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
-  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
-                cat("nothing to train on is left: ", out.summary()),
-                out.counts.trained_beyond > 0 || out.counts.too_long > 0
-                    ? cat("raise ", out.limited_by)
-                    : std::string("inspect the records with mtrain data show"));
+  MT_USER_CHECK(
+      out.examples->size() > 0, ErrorClass::data,
+      cat("nothing to train on is left: ", out.summary()),
+      out.counts.trained_beyond > 0 || out.counts.too_long > 0
+          ? cat("raise ", out.limited_by)
+          : std::string(
+                "each record needs an answer that is not empty: a message of the assistant, a "
+                "completion, or a text"));
   out.digest = record_digest(path);
   return out;
 }
@@ -306,6 +315,14 @@ ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& c
     log_warn("the chat template writes ", printable(join(missing, ", ")),
              ", which the tokenizer does not have as single tokens; check that the template "
              "belongs to this model");
+  if (encoder.has_template() && context.log_summary &&
+      chat::lacks_legacy(context.tokenizer->folder()))
+    log_warn(
+        "transformers 5 encodes texts after special tokens, such as the turns of a chat, in "
+        "another way than ",
+        printable(context.tokenizer->folder().string()),
+        "/tokenizer.json, by which this run is trained: it adds no blank there\n  help: set "
+        "\"legacy\": true in tokenizer_config.json, as mtrain export does");
   return encoder;
 }
 
@@ -342,9 +359,36 @@ PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& en
           .source_sha256 = {}};
 }
 
+namespace {
+
+/// split_ranges(), but each part with a share above 0 has an example if there are enough: rounding
+/// would leave the validation of 8 examples without any. The largest part gives them up.
+std::array<SequenceRange, 3> example_ranges(const std::string& split, int64_t count) {
+  constexpr int64_t kMany = int64_t{1} << 40;  // each share above 0 has some of them
+  auto ranges = split_ranges(split, count);
+  const auto shares = split_ranges(split, kMany);
+  std::array<int64_t, 3> sizes{};
+  int64_t parts = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    sizes[i] = ranges[i].end - ranges[i].begin;
+    parts += shares[i].begin < shares[i].end;
+  }
+  if (parts > count) return ranges;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] == 0 && shares[i].begin < shares[i].end) {
+      --*std::max_element(sizes.begin(), sizes.end());
+      sizes[i] = 1;
+    }
+  int64_t at = 0;
+  for (size_t i = 0; i < sizes.size(); at += sizes[i], ++i) ranges[i] = {at, at + sizes[i]};
+  return ranges;
+}
+
+}  // namespace
+
 std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count,
                                        const std::string& file, std::string_view what) {
-  const auto ranges = split_ranges(split, count);
+  const auto ranges = example_ranges(split, count);
   const SequenceRange range = ranges[static_cast<size_t>(which)];
   MT_USER_CHECK(range.begin < range.end, ErrorClass::data,
                 cat("the ", name(which), " split of ", file, " is empty: the proportions ", split,

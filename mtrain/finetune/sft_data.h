@@ -24,6 +24,7 @@ struct MT_API RecordSettings : RecordFiles {
   std::string chat_template, template_path, template_name = "default", date = "2024-07-26", prompt,
                                             on_bad = "fail";
   int64_t max_bad = 1000;
+  bool parse_special = false;
   void bind(Fields& f);
   FormatOptions format_options() const;
   /// Warnings of settings of a chat template, for records without conversations. `what`: the file.
@@ -95,7 +96,8 @@ MT_API PackedOrigin packed_origin(const SftSettings& settings, const ExampleEnco
 MT_API std::map<std::string, std::string> packed_settings(const SftSettings& settings,
                                                           const SftFile& file, int64_t seq_length);
 /// The examples of one split of `count` examples, with shares such as "90,10,0". The choice depends
-/// only on the number of examples, not on the seed. `what`: the name of the examples in an error.
+/// only on the number of examples, not on the seed. A split with a share above 0 has at least one
+/// example if there are enough. `what`: the name of the examples in an error.
 MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count,
                                               const std::string& file,
                                               std::string_view what = "records");

@@ -98,6 +98,9 @@ void RecordSettings::bind(Fields& f) {
     "format=alpaca without chat_template and template_path: the prompt text before an answer; "
     "empty: Stanford Alpaca's")
       .example("\"{instruction}\\n{input}\\n\"");
+  f("parse_special", parse_special,
+    "read the names of special tokens in texts, prompts and completions as these tokens, for "
+    "records that have the markup of a chat template; the words of messages are always plain text");
   f("on_bad", on_bad,
     "action at a record that cannot be read or rendered; fail: stop, skip: leave it out")
       .one_of({"fail", "skip"});
@@ -146,7 +149,8 @@ EncoderOptions RecordSettings::encoder_options(const fs::path& base_directory) c
           .template_path = template_path,
           .template_name = template_name,
           .base_directory = base_directory,
-          .date = date};
+          .date = date,
+          .parse_special = parse_special};
 }
 
 void SftSettings::bind(Fields& f) {

@@ -273,19 +273,19 @@ class Reader {
     };
     const auto families = target_.families.of_plugin(target_.plugin);
     if (families.empty()) {
-      out_.refused.push_back({"architectures",
-                              cat("the model plugin ", target_.plugin,
-                                  " has no file that says what such a folder means"),
-                              cat("write model_", target_.plugin,
-                                  ".families/MODEL_TYPE.yaml next to the plugin "
-                                  "(docs/adding-a-model.md)")});
+      if (target_.schemas.size() > 1)  // otherwise there is no such plugin, which is reported
+        out_.refused.push_back(
+            {"architectures",
+             cat("the model plugin ", target_.plugin,
+                 " has no file that says what such a folder means"),
+             cat("write model_", target_.plugin,
+                 ".families/MODEL_TYPE.yaml next to the plugin (docs/adding-a-model.md)")});
       return true;
     }
     family_ = target_.families.find(type, architecture);
     const std::string lacks = family_ ? lacking_part(*family_, schema_of(family_->plugin)) : "";
     if (family_ && family_->plugin == target_.plugin && lacks.empty()) return false;
-    const bool unnamed = architecture.empty() && type.empty();
-    if (unnamed || ignored("architectures")) {
+    if ((architecture.empty() && type.empty()) || ignored("architectures")) {
       family_ = families.front();
       foreign_ = true;
       return false;

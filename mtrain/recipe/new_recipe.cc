@@ -52,6 +52,11 @@ const Schema& component_of(const SchemaCatalog& catalog, const char* kind,
   return *found;
 }
 
+bool is_size(const FieldSpec& spec) {
+  return spec.fact == Fact::layers || spec.fact == Fact::hidden_size || spec.fact == Fact::heads ||
+         spec.fact == Fact::ffn_hidden_size;
+}
+
 std::string objective_of(const Schema& component) {
   return component.objective.empty() ? std::string(Dataset::kNextToken) : component.objective;
 }
@@ -145,6 +150,12 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
     if (!chosen) continue;
     const Schema& component = component_of(catalog, section.name.c_str(), type);
     require(section.name, component, type);
+    // The sizes decide the memory, so that the user sees them.
+    for (const auto& spec : component.fields)
+      if (section.name == "model" && is_size(spec) && !recipe.find("model." + spec.path)) {
+        recipe.set("model." + spec.path, default_value(spec, model));
+        docs["model." + spec.path] = spec.doc;
+      }
     // A dataset of files has several ways to name them, so no single one is required.
     for (const auto& spec : component.fields)
       if (section.name == "dataset" && spec.path == "path" && spec.input_path) {

@@ -80,7 +80,7 @@ AnswerObjective::Answers AnswerObjective::answers_of(const MicroBatch& batch) co
     MT_USER_CHECK(++found[row] <= 2, ErrorClass::data,
                   cat("sample ", batch.first_sample + static_cast<int64_t>(row),
                       " has more than two answers"),
-                  "set dataset.type=preference");
+                  "set dataset=preference");
     const auto index = static_cast<int32_t>(2 * row) + found[row] - 1;
     out.all[static_cast<size_t>(index)].tokens = static_cast<double>(trained);
     for (size_t t = begin; t < end; ++t)
@@ -106,8 +106,8 @@ void AnswerObjective::require_answers(const MicroBatch& batch, size_t row, int32
                             : ""),
               pairs     ? "records need the fields prompt, chosen and rejected; for answers with a "
                           "label: objective=kto"
-              : classes ? "set dataset.type=classification"
-                        : "set dataset.type=preference");
+              : classes ? "set dataset=classification"
+                        : "set dataset=preference");
 }
 
 int64_t AnswerObjective::records(std::span<const MicroBatch> batches) const {

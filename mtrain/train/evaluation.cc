@@ -90,7 +90,11 @@ void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64
     return;  // a weighted blend, for example, has no defined epoch
   }
   log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
-           counted(batches, "batch", "batches"), " of ", batch, " repeat: ", instead);
+           counted(batches, "batch", "batches"), " of ", batch, " repeat: ",
+           !instead.empty()  ? instead
+           : batch > samples ? "one batch is larger than the split: reduce "
+                               "validation.global_batch_size, or give the split more records"
+                             : "reduce validation.steps");
 }
 
 void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool warns) {
@@ -99,7 +103,7 @@ void check_validation_data(const Recipe& recipe, const Dataset& dataset, bool wa
   with_path_origins(recipe.inputs, [&] {
     call_plugin(dataset, "split()", [&] {
       (void)dataset.split(Split::valid, steps * batch);
-      if (warns) warn_of_repeats(dataset, Split::valid, steps, batch, "reduce validation.steps");
+      if (warns) warn_of_repeats(dataset, Split::valid, steps, batch, "");
     });
   });
 }

@@ -7,6 +7,8 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
+#include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/llama_spaces.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/hf_weights.h"
@@ -71,16 +73,65 @@ std::string template_of(const Tokenizer& tokenizer) {
   }
 }
 
+/// The token that ends an answer in this chat template; nothing if that is no special token of the
+/// tokenizer, or the template cannot be rendered.
+std::optional<int32_t> end_of_answer(const std::string& source, const Tokenizer& tokenizer) {
+  constexpr std::string_view kWords = "wordsofanassistant";
+  const std::vector<SpecialToken> special = tokenizer.special_tokens();
+  chat::ChatInput input;
+  input.messages = chat::messages_from_json(
+      cat(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": ")", kWords,
+          R"("}])"));
+  std::vector<std::string> names;
+  for (const SpecialToken& token : special) {
+    names.push_back(token.text);
+    if (token.id == tokenizer.eod()) input.special["eos_token"] = token.text;
+    if (token.id == tokenizer.bos()) input.special["bos_token"] = token.text;
+    if (token.id == tokenizer.pad()) input.special["pad_token"] = token.text;
+  }
+  try {
+    const chat::Text text = chat::ChatTemplate(source, "the chat template").render(input).text;
+    const size_t at = text.bytes.rfind(kWords);
+    if (at == std::string::npos) return std::nullopt;
+    for (const chat::ChatPiece& piece : chat::split_special(text, names))
+      if (piece.special >= 0 && piece.bytes.begin >= at + kWords.size())
+        return special[static_cast<size_t>(piece.special)].id;
+  } catch (const Error&) {  // it refuses this conversation
+  }
+  return std::nullopt;
+}
+
+/// generation_config.json in which an answer ends with `id`, too: otherwise transformers goes on
+/// after it.
+std::string ending_with(const std::string& generation, const std::string& config, int32_t id) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::parse(generation, nullptr, false);
+  const auto whole = nlohmann::ordered_json::parse(config, nullptr, false);
+  if (!out.is_object() || !whole.is_object()) return generation;
+  const nlohmann::ordered_json ends = out.contains("eos_token_id")     ? out["eos_token_id"]
+                                      : whole.contains("eos_token_id") ? whole["eos_token_id"]
+                                                                       : nullptr;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (ends.is_array()) all = ends;
+  if (ends.is_number_integer()) all.push_back(ends);
+  if (std::find(all.begin(), all.end(), id) != all.end()) return generation;
+  all.push_back(id);
+  out["eos_token_id"] = std::move(all);
+  return out.dump(2) + "\n";
+}
+
 /// Copies the tokenizer's files, and the chat template if it is another one. Returns whether there
 /// is a tokenizer.
 bool copy_files_of(const Tokenizer* tokenizer, const Recipe& recipe, const std::string& config,
                    std::string chat_template, HfFolderWriter& out) {
   bool tokenized = false;
+  const bool trained_on_chats = !chat_template.empty();
   if (tokenizer && template_of(*tokenizer) == chat_template) chat_template.clear();
   if (tokenizer)
     for (const HfTokenizerFile& one : hf_tokenizer_files(recipe, *tokenizer, config)) {
       if (!chat_template.empty() && one.name == kChatTemplate) continue;
-      out.text(one.name, read_file(one.file));
+      const bool legacy = trained_on_chats && one.name == "tokenizer_config.json" &&
+                          chat::lacks_legacy(one.file.parent_path());
+      out.text(one.name, legacy ? chat::with_legacy(read_file(one.file)) : read_file(one.file));
       tokenized = true;
     }
   if (!chat_template.empty()) out.text(kChatTemplate, chat_template);
@@ -93,13 +144,18 @@ bool copy_side_files(const Recipe& recipe, const fs::path& source, const Tokeniz
                      const std::string& chat_template, HfFolderWriter& out) {
   const bool tokenized = copy_files_of(tokenizer, recipe, config, chat_template, out);
   bool generation = false;
+  const auto end =
+      tokenizer && !chat_template.empty() ? end_of_answer(chat_template, *tokenizer) : std::nullopt;
+  const auto ended = [&](const std::string& text) {
+    return end ? ending_with(text, config, *end) : text;
+  };
   if (!source.empty())
     for (const fs::path& file : hf_side_files(source))
       if (file.filename() == kGeneration) {
-        out.text(kGeneration, hf_generation_text(config, read_file(file), vocab_size));
+        out.text(kGeneration, ended(hf_generation_text(config, read_file(file), vocab_size)));
         generation = true;
       }
-  if (!generation) out.text(kGeneration, hf_generation_text(config));
+  if (!generation) out.text(kGeneration, ended(hf_generation_text(config)));
   return tokenized;
 }
 

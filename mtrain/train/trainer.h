@@ -260,7 +260,8 @@ class MT_API Trainer {
 };
 
 /// Warns if the first `batches` global batches of `batch` samples contain samples of the split more
-/// than once. `instead`: the end of the warning, which says what to change.
+/// than once. `instead`: the end of the warning, which says what to change; empty: the settings of
+/// validation.
 MT_API void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch,
                             const std::string& instead);
 

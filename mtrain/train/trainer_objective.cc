@@ -82,7 +82,7 @@ void Trainer::build_objective() {
                 cat("dataset.type=", s.dataset.type, " has samples for the objective '", samples,
                     "', and objective.type is ", s.objective.type),
                 answers ? "choose an objective over answers, such as objective=dpo"
-                        : "set dataset.type=preference, or objective=tokens");
+                        : "set dataset=preference, or objective=tokens");
   MT_USER_CHECK(answers || samples == Dataset::kNextToken || samples == Dataset::kMaskedToken ||
                     samples == Dataset::kSequenceToSequence,
                 ErrorClass::config,
@@ -94,6 +94,12 @@ void Trainer::build_objective() {
   if (std::optional<AnswerObjective> made = make_answer_objective(session_, &mesh_.parallel()))
     answers_.emplace(std::move(*made));
   if (answers_ && answers_->needs_mismatched() && s.train.steps > 0) require_other_records();
+  if (answers && !suit_any && samples == Dataset::kPreferences && first() &&
+      s.model.init_from.empty() && s.train.steps > 0)
+    log_warn("model.init_from is not set: objective.type=", s.objective.type,
+             " trains a model with random initial weights, which cannot answer yet\n  help: set "
+             "model.init_from to a run or a folder of a model that answers, such as a run of "
+             "dataset=sft");
   if (answers_ && first() && answers_->source() == ReferenceSource::none &&
       s.objective.reference != "auto")
     log_warn("objective.reference=", s.objective.reference,

@@ -96,8 +96,7 @@ class DataChecker {
     if (s.validation.steps > 0 && s.train.steps > 0) {
       read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(),
                  "a validation");
-      warn_of_repeats(*dataset, Split::valid, s.validation.steps, s.eval_global_batch(),
-                      "reduce validation.steps");
+      warn_of_repeats(*dataset, Split::valid, s.validation.steps, s.eval_global_batch(), "");
     } else {
       out_.text +=
           cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation",

@@ -126,6 +126,19 @@ std::string missing_argument(const CLI::App& command, const std::string& message
   return option && option->get_positional() ? cat(option->get_type_name(), kRequired) : message;
 }
 
+/// The hint for a missing option whose value was given without its name: `data prepare book.txt`.
+std::string value_without_option(const CLI::App& command, const std::string& message) {
+  const std::string name = message.substr(0, message.find(' '));
+  const CLI::Option* missing = command.get_option_no_throw(name);
+  const CLI::Option* settings = command.get_option_no_throw("settings");
+  if (!missing || !settings || missing->get_positional()) return "";
+  for (const std::string& word : settings->results())
+    if (word.find('=') == std::string::npos)
+      return cat("write ", name, " ", printable(word, 100),
+                 ": a word without a name is a setting, ", settings->get_type_name());
+  return "";
+}
+
 /// CLI11's own messages, except for a wrong word, for which the nearest valid word is suggested.
 int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& error) {
   std::string spelled;
@@ -148,8 +161,17 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
       for (const auto& known : option->get_lnames()) options.push_back("--" + known);
     const std::vector<std::string> near =
         nearest(rest.front().substr(0, rest.front().find('=')), options, 1);
-    if (!setting.empty())
+    std::string spelled_so = rest.front().substr(0, rest.front().find('='));
+    std::replace(spelled_so.begin(), spelled_so.end(), '_', '-');
+    if (std::find(options.begin(), options.end(), spelled_so) != options.end())
+      hint = cat("did you mean ", spelled_so, "? Run `", spelled, " --help`");
+    else if (option == "--nproc" || option.starts_with("--nproc="))
+      hint = cat("`", spelled, "` is one process: leave --nproc out");
+    else if (!setting.empty())
       hint = setting;
+    else if (const std::string ours = preparation_option(option);
+             command.get_name() == "prepare" && !ours.empty())
+      hint = ours;
     else if (!near.empty())
       hint = cat("did you mean ", near.front(), "? Run `", spelled, " --help`");
   } else if (!rest.empty() && !names.empty()) {
@@ -163,6 +185,8 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
   } else if (!names.empty() && dynamic_cast<const CLI::RequiredError*>(&error)) {
     message = cat("`", spelled, "` needs a command");
     hint = cat("it has: ", join(names, ", "), "; run `", spelled, " --help`");
+  } else if (const std::string meant = value_without_option(command, message); !meant.empty()) {
+    hint = meant;
   }
   return report(name(ErrorClass::usage), printable(message, 500), hint,
                 static_cast<int>(ErrorClass::usage));

@@ -256,6 +256,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
        {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
+      "The devices of dist.backend may be those of another machine: only --memory looks for them.\n"
       "Exit status: 0 valid, 2 wrong arguments, 10 invalid recipe, 12 a run, checkpoint or "
       "model.init_from that cannot be read, 13 a\nplugin that cannot be used; with --data also 11 "
       "and 18 for data that cannot be read.\n"

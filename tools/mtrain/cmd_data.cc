@@ -110,6 +110,19 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
                       "' is not a setting of the tokenizer: settings are written key=value"),
                   cat("the tokenizer's files are ", setting_word("path", word),
                       "; for another input file, repeat --input: --input ", shell_word(word)));
+  const auto files = plugins.list();
+  const bool known = std::ranges::any_of(files, [&](const PluginFileInfo& file) {
+    return file.kind == Tokenizer::kKind && file.name == name;
+  });
+  if (!known && path_exists(name)) {  // in place of the plugin that reads it
+    const fs::path file = fs::path(name).filename();
+    const char* reader = file.extension() == ".model"      ? "sentencepiece"
+                         : file.extension() == ".tiktoken" ? "tiktoken"
+                                                           : "hf";
+    throw Error(ErrorClass::usage,
+                cat(printable(name, 100), " is a path, not the name of a tokenizer plugin"),
+                cat("write -t ", reader, " path=", shell_word(name)));
+  }
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }

@@ -234,7 +234,7 @@ void print_packing_text(const PackArguments& arguments, const SftFile& file, con
             << percent(fill.efficiency_unpacked) << '\n';
   if (arguments.output.empty()) return;
   std::cout << "written to " << printable(arguments.output)
-            << ": train with dataset.type=sft dataset.path=" << printable(arguments.output);
+            << ": train with dataset=sft dataset.path=" << printable(arguments.output);
   for (const auto& setting : a.dataset_settings()) std::cout << ' ' << shell_word(setting);
   std::cout << '\n';
 }

@@ -31,7 +31,7 @@ struct RenderArguments {
 constexpr const char* kWanted =
     "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a "
     "conversation in another format that "
-    "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
+    "dataset=sft reads: sharegpt, alpaca or prompt_completion";
 
 struct Line {
   chat::ChatInput input;

@@ -7,6 +7,7 @@
 #include "man_page.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/recipe/search_path.h"
 
 namespace mtrain {
 namespace {
@@ -34,6 +35,10 @@ const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& 
       if (each->get_name() == word) next = each;
     if (!next) {
       std::vector<std::string> names = names_below(*at), near = nearest(word, names, 1);
+      if (at == &app && find_recipe(word, search_folders(plugin_folders({}))))
+        throw Error(ErrorClass::usage, cat(printable(word, 64), " is a recipe, not a command"),
+                    cat("`mtrain check ", word, "` describes it, `mtrain recipes cat ", word,
+                        "` shows it, `mtrain ", word, "` trains it"));
       throw Error(ErrorClass::usage,
                   cat("there is no command `", spelled, " ", printable(word, 64), "`"),
                   !near.empty()   ? cat("did you mean `", spelled, " ", near.front(), "`?")

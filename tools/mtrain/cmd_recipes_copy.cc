@@ -154,7 +154,8 @@ void create_recipe(const Cli& cli, const std::string& file, const std::string& t
   require_absent(file);
   write_new(file, with_modeline(text, schema_reference(file)));
   if (!cli.quiet)
-    std::cout << file << ": check it with `mtrain check " << shell_word(file) << "`\n";
+    std::cout << file << ": check it with `mtrain check " << shell_word(file)
+              << " --memory`, which says whether its sizes fit this machine\n";
 }
 
 void add_recipes_copy(CLI::App& recipes, Cli& cli) {

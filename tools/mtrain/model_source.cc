@@ -46,6 +46,17 @@ bool gives(const std::vector<OverrideText>& overrides, std::string_view setting)
   });
 }
 
+/// Commands on a model compute in one process, whatever the layout of the run was.
+void refuse_layout(const std::vector<OverrideText>& overrides) {
+  for (const OverrideText& override : overrides)
+    for (const char* setting :
+         {"dist.nproc", "dist.tp", "dist.pp", "dist.cp", "dist.ep", "dist.etp", "dist.vp"})
+      MT_USER_CHECK(!override.given || !gives({override}, setting) || override.text.ends_with("=1"),
+                    ErrorClass::usage,
+                    cat(printable(override.text, 60), ": this command computes in one process"),
+                    cat("leave ", setting, " out: weights are read from any layout"));
+}
+
 /// Whether a model of scores has those of tokens: the folder's, or those that the user wants in
 /// place of a head over the vocabulary.
 bool has_token_scores(const std::string& architecture, const HfFamily& family, const Schema& plugin,
@@ -256,6 +267,7 @@ Recipe recipe_of_folder(const fs::path& folder, const std::vector<OverrideText>&
 ModelSource open_model(const fs::path& from, const std::vector<OverrideText>& overrides,
                        PluginHost& plugins) {
   refuse_file_of_folder(from);
+  refuse_layout(overrides);
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
   ModelSource source{saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);

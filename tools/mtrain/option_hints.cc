@@ -1,6 +1,7 @@
 #include "option_hints.h"
 
 #include <algorithm>
+#include <map>
 
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/foreign_names.h"
@@ -57,6 +58,21 @@ std::string setting_for_option(const std::string& option, const std::vector<std:
   for (auto& setting : settings) setting += "=" + value;
   return cat("write ", join(settings, " or "),
              differs ? cat(", without dashes: ", foreign->how) : ": settings have no dashes");
+}
+
+std::string preparation_option(const std::string& option) {
+  static const std::map<std::string, std::string> known = {
+      {"--output-prefix", "write -o PREFIX"},
+      {"--tokenizer-type", "write -t NAME, such as -t hf (mtrain plugins ls)"},
+      {"--tokenizer-model", "it is a setting of the tokenizer: path=FILE, after -t NAME"},
+      {"--vocab-file", "-t hf path=FOLDER reads the tokenizer.json of a folder"},
+      {"--merge-file", "-t hf path=FOLDER reads the tokenizer.json of a folder"},
+      {"--keep-newlines", "line ends are always kept"},
+      {"--partitions", "leave it out: one pair is written by --workers threads"},
+      {"--log-interval", "leave it out: progress is shown by itself"},
+      {"--dataset-impl", "leave it out: the format is .bin and .idx"}};
+  const auto found = known.find(option.substr(0, option.find('=')));
+  return found == known.end() ? "" : found->second;
 }
 
 }  // namespace mtrain

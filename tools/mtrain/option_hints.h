@@ -13,4 +13,8 @@ namespace mtrain {
 std::string setting_for_option(const std::string& option, const std::vector<std::string>& words,
                                const PluginHost& plugins);
 
+/// What is written in place of an option of Megatron-LM's preprocess_data.py; "": it has none of
+/// that name.
+std::string preparation_option(const std::string& option);
+
 }  // namespace mtrain

@@ -72,8 +72,9 @@ constexpr Rule kOptimizerRules[] = {
      "optimizer.embedding_min_lr=null; optimizer.embedding_lr=optimizer.lr"},
     {"warmup", "scheduler.warmup_steps", "decays_by_end and train.steps > 0",
      "scheduler.warmup_steps < decay_end",
-     "warmup ({scheduler.warmup_steps} steps) takes all {decay_end} steps until the end of the "
-     "decay: after step {decay_end} the rate drops from optimizer.lr to scheduler.min_lr at once",
+     "warmup ({scheduler.warmup_steps} steps) lasts until the decay ends at step {decay_end}, "
+     "where "
+     "the rate drops from optimizer.lr to scheduler.min_lr at once",
      "the rate decays between the end of warmup and decay_steps; a share of train.steps, such as "
      "5%, fits every length",
      "scheduler.warmup_steps=decay_end // 10", Severity::warning},

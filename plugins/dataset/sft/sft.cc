@@ -1,6 +1,7 @@
 // The sft dataset: conversations and instructions as samples, one record each or packed; only the
 // assistant's text is learned.
 #include <memory>
+#include <mutex>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
@@ -31,6 +32,26 @@ struct Part {
     return packed ? cat('"', packed->digest(), " packed\"")
                   : cat('"', records.digest, ' ', encoded_format(records.format), '"');
   }
+};
+
+/// Samples that say how many there are once the first one is read: a source that only counts is not
+/// worth a line.
+class Announced final : public SampleSource {
+ public:
+  Announced(std::unique_ptr<SampleSource> of, std::string words)
+      : of_(std::move(of)), words_(std::move(words)) {}
+  int64_t size() const override { return of_->size(); }
+  void get(int64_t index, Sample& out) const override {
+    std::call_once(said_, [this] { log_info(words_); });
+    of_->get(index, out);
+  }
+  bool repeats() const override { return of_->repeats(); }
+  std::string order() const override { return of_->order(); }
+
+ private:
+  std::unique_ptr<SampleSource> of_;
+  std::string words_;
+  mutable std::once_flag said_;
 };
 
 class SftDataset final : public Dataset {
@@ -68,8 +89,10 @@ class SftDataset final : public Dataset {
     const auto& examples = part.records.examples;
     auto packs = std::make_shared<const Packs>(
         make_packs(*examples, chosen, settings_, context_.seq_length));
-    if (which == Split::train && context_.log_summary) log_epoch(*packs, *examples, num_samples);
-    return std::make_unique<PackedSource>(examples, packs, order, pad_id);
+    auto source = std::make_unique<PackedSource>(examples, packs, order, pad_id);
+    if (which != Split::train || !context_.log_summary) return source;
+    const int64_t wanted = num_samples == kOneEpoch ? packs->size() : num_samples;
+    return std::make_unique<Announced>(std::move(source), epoch_words(*packs, *examples, wanted));
   }
 
   std::string chat_template() const override {
@@ -135,16 +158,17 @@ class SftDataset final : public Dataset {
     return out;
   }
 
-  void log_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
+  std::string epoch_words(const Packs& packs, const ExampleStore& examples,
+                          int64_t num_samples) const {
     int64_t used = 0;
     for (int32_t item : packs.items) used += examples.length(item);
     const double places =
         static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
-    log_info("sft: ", counted(packs.items.size(), "record"), " in ",
-             counted(packs.size(), "sample"), ", ",
-             static_cast<int64_t>(100 * static_cast<double>(used) / places),
-             packs.size() == 1 ? "% of its positions filled; " : "% of their positions filled; ",
-             epochs_text(num_samples == kOneEpoch ? packs.size() : num_samples, packs.size()));
+    return cat("sft: ", counted(packs.items.size(), "record"), " in ",
+               counted(packs.size(), "sample"), ", ",
+               static_cast<int64_t>(100 * static_cast<double>(used) / places),
+               packs.size() == 1 ? "% of its positions filled; " : "% of their positions filled; ",
+               epochs_text(num_samples, packs.size()));
   }
 
   const SftSettings settings_;

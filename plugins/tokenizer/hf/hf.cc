@@ -43,6 +43,13 @@ tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& con
   std::filesystem::path file = context.base_directory / config.path;
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) file /= "tokenizer.json";
+  for (const char* other : {"tokenizer_config.json", "special_tokens_map.json", "config.json",
+                            "vocab.json", "added_tokens.json"})
+    MT_USER_CHECK(
+        file.filename() != other, ErrorClass::config,
+        cat(file.string(), " is not the tokenizer, which is the tokenizer.json next to it"),
+        "tokenizer.path names the tokenizer.json or its folder, whose other files are read, "
+        "too");
   const auto text = load(file);
   auto parts = hf::read_tokenizer_json(text, file.string());
   hf::find_special_names(file, config.eod, parts);

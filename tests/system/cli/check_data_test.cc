@@ -169,7 +169,7 @@ TEST_CASE(
   says("", "x.jsonl:3: ");
   CHECK(cli_in(scratch.path(), "check --data r.yaml dataset.on_bad=skip").status == 0);
   says("dataset=preference dataset.path=x.jsonl dataset.split=100,0,0 objective=dpo",
-       "to train on answers as they are: dataset.type=sft objective.type=tokens");
+       "to train on answers as they are: dataset=sft objective=tokens");
   says("dataset.chat_template=mine/chat.jinja", "write dataset.template_path=mine/chat.jinja");
 }
 

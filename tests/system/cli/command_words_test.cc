@@ -68,6 +68,38 @@ TEST_CASE(
   CHECK_MESSAGE(has(in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err, "gone"),
                 in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err);
   CHECK(in("data render a b --template t.jinja").status == 2);
+  // A value without the name of its option.
+  const Outcome unnamed = in("data prepare x.jsonl -t byte -o y");
+  CHECK_MESSAGE(has(unnamed.err, "help: write --input x.jsonl"), unnamed.err);
+  // The name of a special token in a text.
+  scratch.write("marked.jsonl", "{\"text\":\"a<extra_id_0>b\"}\n");
+  scratch.write("marked_pairs.jsonl",
+                "{\"prompt\":\"a\",\"chosen\":\"<extra_id_1>b\",\"rejected\":\"c\"}\n");
+  const std::string with = " -t byte --ids extra_ids=2 ";
+  const Outcome plain = in("data show marked.jsonl" + with),
+                special = in("data show marked.jsonl" + with + "dataset.parse_special=true"),
+                pairs_plain = in("data show marked_pairs.jsonl --dataset preference" + with),
+                pairs_special = in("data show marked_pairs.jsonl --dataset preference" + with +
+                                   "dataset.parse_special=true");
+  for (const Outcome* one : {&plain, &pairs_plain})
+    CHECK_MESSAGE(has(one->err, "help: dataset.parse_special=true reads"), one->err);
+  for (const Outcome* one : {&special, &pairs_special})
+    CHECK_MESSAGE((one->status == 0 && !has(one->err, "parse_special")), one->err);
+  CHECK_MESSAGE(has(special.out, "4 tokens"), special.out);
+  CHECK(has(special.out, "=258]"));
+  CHECK(has(pairs_special.out, "=257]"));
+  // A path in place of the plugin that reads it; a list in place of lines.
+  std::filesystem::create_directory(scratch / "tok");
+  CHECK(has(in("data prepare -i x.jsonl -o y -t tok").err, "help: write -t hf path=tok"));
+  scratch.write("list.json", "[{\"text\": \"a\"}]");
+  CHECK(has(in("data prepare -i list.json -o y -t byte").err, "jq -c"));
+  CHECK(has(in("data prepare -i list.json --format jsonl -o y -t byte").err, "jq -c"));
+  CHECK(has(in("data prepare -i x.jsonl --output-prefix y -t byte").err, "write -o PREFIX"));
+  CHECK(has(in("generate --from x --top_k 5").err, "did you mean --top-k?"));
+  CHECK(has(in("--nproc 2 generate --from x").err, "leave --nproc out"));
+  CHECK(has(in("generate --from . dist.nproc=2").err, "leave dist.nproc out"));
+  CHECK(has(in("check quickstart --resume runs/x").err, "run.dir=FOLDER"));
+  CHECK(has(in("help quickstart").err, "quickstart is a recipe"));
 }
 
 namespace {

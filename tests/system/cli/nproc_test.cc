@@ -175,7 +175,7 @@ TEST_CASE("--nproc: each message comes once") {
   Outcome warned = cli(
       {"--nproc", "2", job, "scheduler.warmup_steps=50", "run.dir=" + (scratch / "w").string()});
   CHECK_MESSAGE(warned.status == 0, warned.err);
-  CHECK(count(warned.err, "warmup (50 steps) takes all ") == 1);
+  CHECK(count(warned.err, "warmup (50 steps) lasts until the decay") == 1);
 }
 
 TEST_CASE(

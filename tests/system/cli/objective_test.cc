@@ -342,6 +342,7 @@ TEST_CASE("preference data that teaches nothing is named, by check --data and by
     CHECK_FALSE(has(done(scratch, "check --data r.yaml dataset.path=" + data).err, "warning"));
   for (const char* columns : {"'{chosen: rejected}'", "'{rejected: chosen}'"})
     says(cat("pairs.jsonl dataset.columns=", columns), 10, "is both chosen and rejected");
+  says("pairs.jsonl dataset.columns='{chosen: good}'", 10, "hides their field 'chosen'");
   says(
       "chats.jsonl dataset.type=sft objective=tokens dataset.chat_template=chatml "
       "model.seq_length=128",

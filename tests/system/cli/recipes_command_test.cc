@@ -104,6 +104,7 @@ TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data
     CHECK_MESSAGE(checked.status == 0, model, checked.err);
     CHECK_MESSAGE(slurp(scratch / file).find("path: data/bible") != std::string::npos,
                   slurp(scratch / file));
+    CHECK(slurp(scratch / file).find("  layers: ") != std::string::npos);  // the sizes are shown
     // Masked tokens need special tokens, which the default tokenizer lacks.
     CHECK((slurp(scratch / file).find("type: hf") != std::string::npos) == (model == "bert"));
     CHECK((slurp(scratch / file).find("path: /models/bert-base-uncased") != std::string::npos) ==

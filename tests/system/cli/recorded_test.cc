@@ -193,3 +193,38 @@ TEST_CASE("folders of preferences have the template of the training") {
   done(scratch, "-q export run out");
   CHECK(slurp(scratch / "out/chat_template.jinja") == trained);
 }
+
+TEST_CASE("transformers ends an exported model's answer, and reads blanks, as the training did") {
+  const Scratch scratch("mtrain-recorded-ends");
+  write_chat_run(scratch);
+  fs::create_directories(scratch / "tok");
+  auto tokenizer = nlohmann::json::parse(small_tokenizer(200, {"<unk>", "</s>", "<end>"}));
+  tokenizer["normalizer"] = {{"type", "Sequence"},
+                             {"normalizers", {{{"type", "Prepend"}, {"prepend", "_"}}}}};
+  write_at(scratch / "tok/tokenizer.json", tokenizer.dump());
+  const auto write_config = [&](const char* more) {
+    write_at(scratch / "tok/tokenizer_config.json",
+             cat(R"({"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>")", more, "}"));
+  };
+  scratch.write("end.jinja", "{% for m in messages %}{{ m.content }}{{ '<end>' }}{% endfor %}");
+  const std::string train =
+      "r.yaml tokenizer.path=tok ~model.init_from model.vocab_size=200 model.layers=2 "
+      "model.hidden_size=32 model.heads=4 model.ffn_hidden_size=64 dataset.template_path=";
+  write_config("");
+  CHECK(has(done(scratch, train + "end.jinja run.dir=run").err, "\"legacy\": true"));
+  done(scratch, "-q export run out");
+  const auto json_of = [&](const char* file) {
+    return nlohmann::json::parse(slurp(scratch / file));
+  };
+  CHECK(json_of("out/generation_config.json").at("eos_token_id") == nlohmann::json({1, 2}));
+  CHECK(json_of("out/tokenizer_config.json").at("legacy") == true);
+  CHECK(json_of("out/tokenizer_config.json").at("eos_token") == "</s>");
+  // A template that ends an answer with the end of the text, and a folder that is clear.
+  scratch.write("end.jinja", "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}");
+  write_config(", \"legacy\": true");
+  CHECK_FALSE(has(done(scratch, train + "end.jinja run.dir=clear").err, "legacy"));
+  done(scratch, "-q export clear plain");
+  CHECK(json_of("plain/generation_config.json").at("eos_token_id") == 1);
+  CHECK(slurp(scratch / "plain/tokenizer_config.json") ==
+        slurp(scratch / "tok/tokenizer_config.json"));
+}

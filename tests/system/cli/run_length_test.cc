@@ -38,7 +38,7 @@ TEST_CASE("a shorter run of any recipe just runs") {
       scratch.write("r.yaml", recipe_of_length("steps: 100", "warmup_steps: 60"));
   Outcome out = cli({fixed, "train.steps=2", "run.dir=" + (scratch / "fixed").string()});
   CHECK_MESSAGE(out.status == 0, out.err);
-  CHECK(has(out.err, "warmup (60 steps) takes all 2 steps"));
+  CHECK(has(out.err, "warmup (60 steps) lasts until the decay ends at step 2"));
   CHECK(rows(scratch / "fixed").size() == 2);
   Outcome share = cli({scratch.write("s.yaml", recipe_of_length("steps: 100")), "train.steps=10",
                        "run.dir=" + (scratch / "share").string()});

@@ -130,6 +130,11 @@ TEST_CASE(
                  [&] { data->split(Split::test, 1); });
   }
   CHECK(valid != "qrst");  // not simply the last
+  // A share above 0 has a record, also where rounding gives it none.
+  put(scratch / "few.jsonl", letters(8));
+  auto few = datasets.make(scratch, "{path: few.jsonl, split: '969,30,1'}");
+  for (auto [which, size] : {std::pair{Split::train, 6}, {Split::valid, 1}, {Split::test, 1}})
+    CHECK(few->split(which, Dataset::kOneEpoch)->size() == size);
   auto own = datasets.make(scratch, "{path: x.jsonl, valid_path: v.jsonl}");
   CHECK(own->split(Split::train, Dataset::kOneEpoch)->size() == 20);
   CHECK(answers(*own->split(Split::valid, 3), 16, 3) == "zzz");
@@ -261,7 +266,7 @@ TEST_CASE("sft says what is wrong and what to do") {
          {"both"}},
         {"path: mute.jsonl",
          ErrorClass::data,
-         {"nothing to train on is left", "mute.jsonl", "data show"}},
+         {"nothing to train on is left", "mute.jsonl", "an answer"}},
         {"{path: x.jsonl, columns: {promt: x}}",
          ErrorClass::config,
          {"promt", "did you mean 'prompt'"}},

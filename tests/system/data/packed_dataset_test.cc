@@ -162,9 +162,9 @@ TEST_CASE("packs of other settings are refused by name") {
   put(scratch / "x.jsonl", records(20));
   auto done = cli_in(scratch.path(), "data pack x.jsonl -t byte --seq-length 16 --output x");
   REQUIRE_MESSAGE(done.status == 0, done.err);
-  CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") !=
-                    std::string::npos,
-                done.out);
+  CHECK_MESSAGE(
+      done.out.find("written to x: train with dataset=sft dataset.path=x") != std::string::npos,
+      done.out);
   done = cli_in(scratch.path(),
                 "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
   CHECK_MESSAGE(

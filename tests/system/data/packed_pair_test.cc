@@ -64,7 +64,7 @@ TEST_CASE("datasets of texts refuse packs, whose loss mask they would lose, and 
     auto refused = cli_in(scratch.path(), words);
     CHECK(refused.status == 11);
     CHECK_MESSAGE(has(refused.err, part), refused.err);
-    CHECK_MESSAGE(has(refused.err, "dataset.type=sft"), refused.err);
+    CHECK_MESSAGE(has(refused.err, "dataset=sft"), refused.err);
   }
 }
 

@@ -96,8 +96,8 @@ TEST_CASE("an added option replaces only what its choice is about") {
     return key == "tune" && value.as_text() == "dora";
   };
   CHECK(compose_text(folder, {own, {"+tune=dora"}, ""}, nullptr, request)
-            .find("help: write tune=dora: it chooses tune.type=dora and keeps the recipe's other "
-                  "settings of tune") != std::string::npos);
+            .find("help: write tune=dora: it chooses tune.type=dora and keeps the values that the "
+                  "recipe itself sets") != std::string::npos);
   // What another component does not have is no loss.
   request.replace_component = [](Node& tree, const std::string& key, const std::string& name) {
     if (name == "dora") tree.get(key)->erase("rank");

@@ -63,8 +63,8 @@ TEST_CASE("a file of text is refused with the command that prepares it, or the d
   says("a.jsonl", {"is text", "--tokenizer bytes --append-eod\n"});
   says("body.jsonl", {"is text", "--tokenizer bytes --json-key body --append-eod\n"});
   says("two.jsonl", {"--json-key FIELD --append-eod\n", "(FIELD: one of body, title)"});
-  says("chat.jsonl", {"has records for fine-tuning", "as they are: dataset.type=sft"});
-  says("pairs.jsonl", {"has records", "dataset.type=preference objective=dpo"});
+  says("chat.jsonl", {"has records for fine-tuning", "as they are: dataset=sft"});
+  says("pairs.jsonl", {"has records", "dataset=preference objective=dpo"});
   says("broken.jsonl", {"is text", "--tokenizer bytes --append-eod\n"});
   says("x.txt", {"is text", "--append-eod --split-on blank-lines\n"});
 }
@@ -134,7 +134,7 @@ TEST_CASE("packs are refused under another tokenizer than their manifest names")
                 "choose that tokenizer", "dataset.any_tokenizer=true"},
                [&] { check(other); });
   // Datasets of texts would lose the loss mask.
-  expect_error(ErrorClass::data, {"packed fine-tuning records", "dataset.type=sft"},
+  expect_error(ErrorClass::data, {"packed fine-tuning records", "dataset=sft"},
                [&] { open(scratch, "p", mine); });
   manifest("mine", tokens);  // without the extra ids
   expect_error(ErrorClass::data, {"then mine", "now mine, 3 extra"}, [&] { check(mine); });

@@ -69,8 +69,8 @@ TEST_CASE("the fields of the first records say the format") {
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
   expect_error(ErrorClass::data,
-               {"chosen and rejected answers, which dataset.type=sft does not read",
-                "dataset.type=preference objective=dpo",
+               {"chosen and rejected answers, which dataset=sft does not read",
+                "dataset=preference objective=dpo",
                 "dataset.format=prompt_completion dataset.columns='{completion: chosen}'",
                 "--dataset preference"},
                [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
@@ -81,7 +81,7 @@ TEST_CASE("the fields of the first records say the format") {
                         {{"chosen", "better"}});
                });
   expect_error(ErrorClass::data,
-               {"with a label, good or bad, which dataset.type=sft does not read",
+               {"with a label, good or bad, which dataset=sft does not read",
                 "to train on all answers, good and bad: dataset.format=openai; to look at"},
                [] {
                  detect(R"({"messages":[{"role":"user","content":"q"},
@@ -90,6 +90,20 @@ TEST_CASE("the fields of the first records say the format") {
   expect_error(ErrorClass::data, {"good and bad: dataset.format=prompt_completion; to look at"},
                [] { detect(R"({"prompt":"a","completion":"b","label":true})"); });
   expect_error(ErrorClass::data, {"no records"}, [] { detect_format({}, {}, "x"); });
+  expect_error(ErrorClass::data,
+               {"did you mean 'messages' by 'message'? dataset.columns='{messages: message}'"},
+               [] { detect(R"({"message":[]})"); });
+  // An entry that hides a field is named as the cause.
+  expect_error(
+      ErrorClass::config,
+      {"dataset.columns={messages: conversations}: none of the first records of x.jsonl has "
+       "the field 'conversations', and the entry hides their field 'messages'"},
+      [] {
+        detect(R"({"messages":[]})", {{"messages", "conversations"}});
+      });
+  expect_error(ErrorClass::config, {"hides their field 'instruction'"}, [] {
+    detect(R"({"instruction":"a","output":"b"})", {{"instruction", "question"}});
+  });
   const std::vector<Json> mixed = {Json::parse(R"({"text":"a"})"), Json::parse(R"({"body":"a"})")};
   expect_error(ErrorClass::data, {"text, body"}, [&] { detect_format(mixed, {}, "x"); });
 }
