@@ -329,8 +329,11 @@ void SpelledTokens::note(const ExampleEncoder& encoder, const Example& example) 
 
 std::string SpelledTokens::warning(const std::string& file) const {
   if (count == 0) return {};
-  return cat(file, ": ", counted(count, "text"), count == 1 ? " has" : " have",
-             " the name of a special token, such as '", printable(token, 60), "' (first: ", first,
+  constexpr int64_t kMany = 1000;
+  return cat(file, ": ", counted(count, "text"),
+             seen > kMany ? cat(" of the first ", kMany) : std::string(),
+             count == 1 ? " has" : " have", " the name of a special token, such as '",
+             printable(token, 60), "' (first: ", first,
              "), which is read as plain characters\n  help: dataset.parse_special=true reads such "
              "names as the special tokens; or write conversations as messages, for the chat "
              "template");

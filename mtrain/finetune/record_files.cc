@@ -12,7 +12,7 @@ void RecordFiles::bind_files(Fields& f, std::string_view path_doc, const std::st
   f("test_path", test_path, "records for testing; split is then not applied").input_path();
   f("split", split,
     "proportions of the records for train, valid and test, which are assigned at random; one above "
-    "0 gives at least one record")
+    "0 gives at least one record, if there are enough")
       .example("95,5,0");
 }
 

@@ -246,9 +246,14 @@ std::string alpaca_form(const RecordSettings& settings) {
   return settings.prompt.empty() ? "Stanford Alpaca's prompt" : "the prompt of dataset.prompt";
 }
 
-AskedPrompt ask_as_text(const Tokenizer& tokenizer, const std::string& text) {
+AskedPrompt ask_as_text(const Tokenizer& tokenizer, const std::string& text, bool parse_special) {
   AskedPrompt out{.ids = tokens_before_text(tokenizer)};
-  call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_to(text, out.ids); });
+  std::vector<int32_t> ids;
+  call_plugin(tokenizer, "encode()",
+              [&] { tokenizer.encode_with(text, {.parse_special = parse_special}, ids, nullptr); });
+  // A text that spells its first token has it once.
+  if (parse_special && !out.ids.empty() && !ids.empty() && ids[0] == out.ids[0]) out.ids.clear();
+  out.ids.insert(out.ids.end(), ids.begin(), ids.end());
   mtrain::check_ids(tokenizer, out.ids);
   return out;
 }

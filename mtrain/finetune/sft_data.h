@@ -105,7 +105,8 @@ MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split wh
 MT_API Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen,
                         const SftSettings& settings, int64_t seq_length);
 /// A text as texts before an answer are trained on: with the tokenizer's tokens before a text.
-MT_API AskedPrompt ask_as_text(const Tokenizer& tokenizer, const std::string& text);
+MT_API AskedPrompt ask_as_text(const Tokenizer& tokenizer, const std::string& text,
+                               bool parse_special = false);
 /// The text that alpaca records become without a chat template: "Stanford Alpaca's prompt".
 MT_API std::string alpaca_form(const RecordSettings& settings);
 /// dataset.columns as a part of an identity: without entries that map a name to itself.

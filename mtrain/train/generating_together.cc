@@ -31,7 +31,10 @@ class Generator::Together {
         texts_(kTextsAtOnce),
         end_(generator.session_.tokenizer->eod()) {}
 
-  bool has_room() const { return running_ < texts_.size(); }
+  /// Not if many results wait for that of an earlier text: they would be lost with the process.
+  bool has_room() const {
+    return running_ < texts_.size() && begun_ - delivered_ < 4 * texts_.size();
+  }
   bool empty() const { return running_ == 0; }
   void begin(TextRequest request);
   /// The next token of each text.

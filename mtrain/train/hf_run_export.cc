@@ -83,11 +83,16 @@ std::optional<int32_t> end_of_answer(const std::string& source, const Tokenizer&
       cat(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": ")", kWords,
           R"("}])"));
   std::vector<std::string> names;
+  try {  // the names of the folder, as in training, before those of the tokenizer
+    if (!tokenizer.folder().empty())
+      input.special = chat::read_template(tokenizer.folder()).special;
+  } catch (const Error&) {
+  }
   for (const SpecialToken& token : special) {
     names.push_back(token.text);
-    if (token.id == tokenizer.eod()) input.special["eos_token"] = token.text;
-    if (token.id == tokenizer.bos()) input.special["bos_token"] = token.text;
-    if (token.id == tokenizer.pad()) input.special["pad_token"] = token.text;
+    if (token.id == tokenizer.eod()) input.special.emplace("eos_token", token.text);
+    if (token.id == tokenizer.bos()) input.special.emplace("bos_token", token.text);
+    if (token.id == tokenizer.pad()) input.special.emplace("pad_token", token.text);
   }
   try {
     const chat::Text text = chat::ChatTemplate(source, "the chat template").render(input).text;
@@ -113,9 +118,11 @@ std::string ending_with(const std::string& generation, const std::string& config
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   if (ends.is_array()) all = ends;
   if (ends.is_number_integer()) all.push_back(ends);
-  if (std::find(all.begin(), all.end(), id) != all.end()) return generation;
-  all.push_back(id);
+  const bool known = std::find(all.begin(), all.end(), id) != all.end();
+  if (known && out.contains("eos_token_id")) return generation;
+  if (!known) all.push_back(id);
   out["eos_token_id"] = std::move(all);
+  out.erase("_from_model_config");  // it says more than config.json
   return out.dump(2) + "\n";
 }
 

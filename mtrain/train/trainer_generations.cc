@@ -172,7 +172,8 @@ void Trainer::generate_texts() {
   const auto start = std::chrono::steady_clock::now();
   const LongOperation generating(ranks_.activity(), "generating texts");
   const bool alone = ranks_.size() == 1 && !generates_together() && Generator::can_cache(session_);
-  Generator generator(session_, alone ? SharedModel() : shared_model());
+  std::optional<Generator> generator(std::in_place, session_,
+                                     alone ? SharedModel() : shared_model());
   Generations made{.step = state_.step};
   for (const std::string& prompt : recipe_.settings.validation.prompts)
     made.texts.push_back({.prompt = prompt});
@@ -183,9 +184,10 @@ void Trainer::generate_texts() {
   for (size_t begin = 0; begin < prompts_.size() && !stops_now(); begin += parts) {
     const size_t i = begin + part;
     if (i >= prompts_.size()) continue;
-    made.texts[i] = generate_text(generator, i);
+    made.texts[i] = generate_text(*generator, i);
     mine.push_back(i);
   }
+  generator.reset();  // and its cache
   interpreter_->forget_shapes();
   buckets_->release_values();
   session_.ctx->memory().release_cached();  // of texts of many lengths

@@ -46,7 +46,7 @@ constexpr const char* kLines = "-";  // as --prompt: each line of standard input
 void each_prompt(const GenerateOptions& options,
                  const std::function<void(const std::string&)>& use) {
   if (options.prompt != kLines && (options.prompted || !options.chat)) return use(options.prompt);
-  const bool asks = ::isatty(STDIN_FILENO) == 1;
+  const bool asks = !options.json && ::isatty(STDIN_FILENO) == 1;
   for (std::string line;;) {
     if (asks) std::cout << "> " << std::flush;
     if (!std::getline(std::cin, line)) break;
@@ -278,10 +278,12 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   const std::vector<int32_t> begin = options.add_special.value_or(begins_with_special(source))
                                          ? tokens_before_text(*session->tokenizer)
                                          : std::vector<int32_t>{};
+  const auto records = record_settings(source.run.recipe);
+  const bool parse_special = options.parse_special || (records && records->parse_special);
   SamplingOptions sampling = options.sampling;
   each_prompt(options, [&](const std::string& prompt) {
     const auto start = std::chrono::steady_clock::now();
-    std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, options.parse_special);
+    std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, parse_special);
     given.insert(given.begin(), begin.begin(), begin.end());
     const auto text_of = [&](const std::vector<int32_t>& ids) {
       return options.parse_special ? text_with_special(*session->tokenizer, ids)

@@ -63,7 +63,9 @@ class PreferenceDataset final : public Dataset, public AnswerData {
   }
 
   std::optional<AskedPrompt> ask(const std::string& text) const override {
-    return train_.chats > 0 ? encoder_.ask(text) : ask_as_text(*context_.tokenizer, text);
+    return train_.chats > 0
+               ? encoder_.ask(text)
+               : ask_as_text(*context_.tokenizer, text, settings_.records.parse_special);
   }
 
   std::string identity() const override {

@@ -105,7 +105,8 @@ class SftDataset final : public Dataset {
     const bool alpaca = train_.records.format == name(RecordFormat::alpaca);
     if (has_chats()) return encoder_.ask(text);
     return ask_as_text(*context_.tokenizer,
-                       alpaca ? alpaca_prompt(text, "", settings_.records.prompt) : text);
+                       alpaca ? alpaca_prompt(text, "", settings_.records.prompt) : text,
+                       settings_.records.parse_special);
   }
 
   std::string identity() const override {
