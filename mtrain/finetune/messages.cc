@@ -318,9 +318,14 @@ bool has_empty_answer(const Example& example) {
   return false;
 }
 
+namespace {
+
+constexpr int64_t kTextsSearched = 1000;  // looking for each special token in each text takes time
+
+}  // namespace
+
 void SpelledTokens::note(const ExampleEncoder& encoder, const Example& example) {
-  constexpr int64_t kSeen = 1000;  // looking for each special token in each text takes time
-  if (example.kind != Example::Kind::prompted || ++seen > kSeen) return;
+  if (example.kind != Example::Kind::prompted || ++seen > kTextsSearched) return;
   std::string found = encoder.spelled_special(example);
   if (found.empty() || count++ > 0) return;
   first = example.place;
@@ -329,9 +334,8 @@ void SpelledTokens::note(const ExampleEncoder& encoder, const Example& example) 
 
 std::string SpelledTokens::warning(const std::string& file) const {
   if (count == 0) return {};
-  constexpr int64_t kMany = 1000;
   return cat(file, ": ", counted(count, "text"),
-             seen > kMany ? cat(" of the first ", kMany) : std::string(),
+             seen > kTextsSearched ? cat(" of the first ", kTextsSearched) : std::string(),
              count == 1 ? " has" : " have", " the name of a special token, such as '",
              printable(token, 60), "' (first: ", first,
              "), which is read as plain characters\n  help: dataset.parse_special=true reads such "

@@ -284,7 +284,9 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   each_prompt(options, [&](const std::string& prompt) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<int32_t> given = ids_of(*session->tokenizer, prompt, parse_special);
-    given.insert(given.begin(), begin.begin(), begin.end());
+    // A prompt that spells its first token has it once, as in training.
+    if (!parse_special || begin.empty() || given.empty() || given.front() != begin.front())
+      given.insert(given.begin(), begin.begin(), begin.end());
     const auto text_of = [&](const std::vector<int32_t>& ids) {
       return options.parse_special ? text_with_special(*session->tokenizer, ids)
              : generator.answers() ? session->tokenizer->decode(ids)
@@ -364,8 +366,8 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   command
       ->add_flag("--parse-special", options->parse_special,
                  "read the names of special tokens in a prompt, such as <extra_id_0>, as these "
-                 "tokens, and print those of the answer; default: they are plain characters, and "
-                 "not printed")
+                 "tokens, and print those of the answer; default: they are plain characters, or "
+                 "as dataset.parse_special of the run says, and not printed")
       ->excludes(chat);
   command
       ->add_flag(
